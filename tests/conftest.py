@@ -28,10 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep what NVRTC makes of a text; the first process of a run deletes what no run uses any more."""
-    from nautilus.runtime import nvrtc
-    from tests.runtime.kept import delete_unused, of_nvrtc
+    from nautilus.runtime.nvrtc import keep_results
+    from tests.runtime.kept import delete_unused, kept
 
-    nvrtc._run = of_nvrtc(nvrtc._run)  # type: ignore[assignment]
+    keep_results(kept)
     if not hasattr(config, "workerinput"):
         delete_unused()
 
@@ -67,6 +67,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # no collection visits modules and tests
+
+
+def pytest_sessionfinish() -> None:
+    gc.freeze()  # nor do those at the end of pytest visit what tests have kept
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ def seconds(*command: str) -> float:
 
 
 def cost(*arguments: str, limit: float) -> float:
-    """Processor time of the command line in units of the yardstick, which runs in turn, because machines differ.
+    """Processor time of the command line in units of the yardstick, which runs between, because machines differ.
 
     It is measured again only where it is not far below ``limit``.
     """

@@ -36,6 +36,7 @@ WORDS = (
     Word("(mail|mailbox|mailboxes)", "tile-scheduler queue"),
     Word("own tiles", "pingpong or cooperative"),
     Word("(take|takes|taking|took) turns", "ping-pong, ordered barrier"),
+    Word("in turn", "one after another, alternately"),
     Word("store turns", "double-buffered TMA store"),
     Word("meetings?", "producer-consumer kernel fusion"),
     Word("(lent|loans?|lends?|borrowed)", "stage aliasing"),

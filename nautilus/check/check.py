@@ -373,7 +373,7 @@ class Check:
         self, level: Level, got: Mapping[str, Array], want: Mapping[str, Array],
         given: InputSet, ref: Reference | None, report: bool, bounds: float = 1.0,
     ) -> bool:  # fmt: skip
-        """Whether ``got`` is within so many ``bounds`` of ``want``; with ``report``, a difference is a failure."""
+        """Whether ``got`` is within this many ``bounds`` of ``want``; with ``report``, a difference is a failure."""
         fine = True
         for name, dtype in levels.output_types(level.module):
             if self.tied(name, given):
@@ -393,7 +393,7 @@ class Check:
     def differs(
         self, name: str, got: Mapping[str, Array], want: Mapping[str, Array], ref: Reference | None, bounds: float
     ) -> compare.Difference | None:
-        """How float output ``name`` differs by more than so many ``bounds``: from ``want``, or in its single steps."""
+        """How output ``name`` differs from ``want``, or in its single steps, by more than this many ``bounds``."""
         if ref is None:
             return compare.within(got[name], want[name], bounds * 1e-2 * compare.norm(want[name]))
         cut = self.bounds[name].cut

@@ -235,9 +235,9 @@ def _odd(spec: Spec, fixed: Mapping[str, int], pool: Pool) -> Iterator[dict[str,
     kept = {n: v for n, v in values.items() if n in features}
     kept |= {n: 77 for n in lengths if values[n] in inner and values[n] <= 256}  # a feature, not a length
     rest = [n for n in lengths if n not in kept]
-    yield small | kept | _in_turn(rest, pool)
+    yield small | kept | _alternately(rest, pool)
     if spec.facts:  # such as 'assume M <= N'
-        yield small | kept | _in_turn(rest, sorted(pool))
+        yield small | kept | _alternately(rest, sorted(pool))
     yield small | kept | _by_value(spec, lengths, pool)
     yield small | kept | dict.fromkeys(lengths, pool[1])
     if pool == _ODD[-1]:
@@ -252,7 +252,7 @@ def _aligned(spec: Spec, fixed: Mapping[str, int], pool: Pool) -> Iterator[dict[
     free = [n for n in lengths if n not in kept]
     small = _counts(spec, counts)
     for order in (pool, tuple(sorted(pool))):
-        yield small | {n: v for n, v in values.items() if n in features} | kept | _in_turn(free, order)
+        yield small | {n: v for n, v in values.items() if n in features} | kept | _alternately(free, order)
         yield small | kept | _by_value(spec, free, order)
     if pool == _ALIGNED[-1]:
         yield from _halved(spec, free, small | kept)
@@ -264,12 +264,12 @@ def _shrunk(spec: Spec, fixed: Mapping[str, int], pool: Pool) -> Iterator[dict[s
     values = _values(spec)
     for by in (2, 4, 8, 16, 32):
         rest = {n: max(1, values[n] // by) for n in (*features, *counts)}
-        yield rest | _in_turn(lengths, pool)
+        yield rest | _alternately(lengths, pool)
         yield rest | _by_value(spec, lengths, pool)
         yield rest | {n: max(1, values[n] // by) for n in lengths}
 
 
-def _in_turn(names: list[str], pool: Sequence[int]) -> dict[str, int]:
+def _alternately(names: list[str], pool: Sequence[int]) -> dict[str, int]:
     return {n: pool[i % len(pool)] for i, n in enumerate(names)}
 
 

@@ -179,9 +179,9 @@ def longest(
 
     found = value(turned)
     for name in sorted({ld.buffer for ld in loads(e)} - segments.keys() - windows.keys()):
-        turn = value(turned | {name})
-        if np.sum(turn) < np.sum(found) if starts else np.sum(turn) > np.sum(found):
-            turned, found = turned | {name}, turn
+        other = value(turned | {name})
+        if np.sum(other) < np.sum(found) if starts else np.sum(other) > np.sum(found):
+            turned, found = turned | {name}, other
     return found
 
 

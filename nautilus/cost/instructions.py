@@ -23,7 +23,7 @@ ROUND_TF32 = 4.0  # a comparison, an addition, and two selections by bits (instr
 FREE: frozenset[type] = frozenset({
     ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.UndefinedOp, ma.QueuePush, ma.QueuePop,
     ma.AdvanceOp, ma.TmaCommit, ma.TmaWait, ma.MbarInit, ma.MbarExpect, ma.MbarArrive, ma.MbarWait, ma.NamedArrive,
-    ma.Barrier, ma.ProxyFence, ma.WgFence, ma.AsyncCommit, ma.AsyncWait, ma.ClusterArrive, ma.ClusterWait,
+    ma.ProxyFence, ma.WgFence, ma.AsyncCommit, ma.AsyncWait, ma.ClusterWait,
     ma.GridWait, ma.GridLaunchDependents, ma.BreakOp, ma.TileFirst, ma.TileFetch, ma.TileReset,
 })  # fmt: skip
 LAZY = 0.05  # the same share under lazy rescaling: after the first steps, factors other than 1 are rare

@@ -6,8 +6,7 @@ an MMA that is issued and not waited for is *covered*, else *exposed*.  A condit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import field
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
 from typing import Any
 
@@ -15,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.expr.nodes import Expr, free_vars
-from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.cost.accesses import PlainLoads, alone, box_rows, shares_loads, store_work, with_strides
 from nautilus.cost.combining import awaited_loads, chain, combining
+from nautilus.cost.counts import Counts, Work
 from nautilus.cost.estimates import (
     choices,
     estimated,
@@ -42,6 +41,7 @@ from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
 from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import bound
+from nautilus.ma_tile.ir.values import MA
 from nautilus.targets.limits import VECTOR_BYTES
 
 Numbers = NDArray[np.float64]
@@ -49,63 +49,6 @@ COPIES = ma.AsyncCopy | ma.TmaLoad
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 _SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
 SHIFTED = 6.0  # instructions of a vector that is made from two
-
-
-@dataclass(slots=True)
-class Counts:
-    """Work for each tile of one consumer: a warpgroup, a warp of a split-K block, or a block without warp roles.
-
-    Cycles are those of a multiprocessor without other work.
-    """
-
-    wgmma: Any = 0.0  # cycles of the tensor cores at the rate of wgmma
-    warp_mma: Any = 0.0  # the same for mma.sync
-    special: Any = 0.0  # results of the special-function unit, exposed
-    issue: Any = 0.0  # warp instructions, exposed
-    special_under: Any = 0.0  # special-function results covered by outstanding MMAs
-    issue_under: Any = 0.0  # warp instructions covered by outstanding MMAs
-    sectors: Any = 0.0  # sectors of memory that stores write in part, those of each instruction by themselves
-    finds: Any = 0.0  # cycles in which L1 looks up the lines of loads
-    meets: Any = 0.0  # atomic operations on each line of memory, which follow each other
-    shared: Any = 0.0  # bytes that warps read and write in shared memory
-    drains: Any = 0.0  # waits for the last outstanding MMA
-    barriers: Any = 0.0  # barriers of all threads of the block
-    cluster_syncs: Any = 0.0  # cluster barriers after stores into another block's shared memory
-    lane_reductions: Any = 0.0  # shuffle reductions in loops, whose latency no work of the same consumer hides
-    chain: Any = 0.0  # cycles in which iterations wait for each other's results
-    waits: Any = 0.0  # iterations that wait for copies of their own
-    stalls: Any = 0.0  # loads in loops of MMAs for whose time a warp waits
-    read: Any = 0.0  # bytes loaded
-    lines: Any = 0.0  # rows of shared memory that TMA loads fill
-    flops: Any = 0.0
-
-
-@dataclass(slots=True)
-class Work:
-    """The work of a kernel.
-
-    ``consumer``: that of a consumer warpgroup, or a warp of a split-K block.  ``loads``: what tiles read, by buffer.
-    """
-
-    tiles: int
-    consumer: Counts
-    loads: dict[tuple[str, int], Access]
-    consumers: int
-    warps: int  # warps of one consumer
-    separate_tiles: bool  # each consumer works on a tile of its own (CUTLASS: pingpong)
-    order: str  # assignment of tiles to blocks: none | static | snake | dynamic
-    specialised: bool
-    ordered: bool  # an ordered barrier alternates the MMAs of consumers (ping-pong)
-    pipeline_bytes: float  # most outstanding bytes of a block
-    pipelines: dict[str, tuple[int, bool]]  # shared buffer loaded in a loop -> (stages, released one iteration late)
-    stage_bytes: float  # bytes that one iteration loads, over all pipelines
-    evaluated: int  # tiles counted one by one
-    cluster: int  # blocks that share loads by multicast
-    stored: frozenset[str] = field(default_factory=frozenset)
-    moved: Mapping[str, float] = field(default_factory=dict)  # bytes of sectors that plain loads of a tile move
-    gathered: Mapping[str, float] = field(default_factory=dict)  # those of elements whose places are read
-    anywhere: Mapping[str, float] = field(default_factory=dict)  # whole sectors of elements that lie alone
-    combines: bool = False  # independent warps compute partial results that their block combines (split-K)
 
 
 def count(module: MemModule, kernel: MemKernel) -> Work:
@@ -302,64 +245,62 @@ class Counter:
 
     # -- leaves ---------------------------------------------------------------------------------
     def leaf(self, op: MemOp, times: Any, env: dict[str, Any]) -> None:
-        """Count an op without ops inside. Raises TypeError for one that has no cost."""
-        c = self.counts
-        match op:
-            case MmaOp():
-                self.mma(op, times)
-            case ma.WgCommit():
-                self.flight += 1
-            case ma.WgWait(pending=n):
-                if self.flight > n == 0:
-                    c.drains = c.drains + times
-                self.flight = min(self.flight, n)
-            case ma.TmaLoad():
-                self.tma_load(op, times, env)
-            case ma.AsyncCopy(slot=slot, buffer=buffer, index=index, mask=mask):
-                self.copied(slot, buffer, index, times, env, self.share(mask, env, self.smem[slot.buffer].axes))
-                self.pipeline(slot, self.smem[slot.buffer].stages, False)
-                self.elementwise(times, self.smem[slot.buffer].stage_bytes / 16 / 32 * 2)
-            case ma.GlobalLoad(result=r, buffer=buffer, index=index, mask=mask, repeat=repeat):
-                share = self.share(mask, env, r.type.axes)
-                self.reads.add(buffer, index, {a.name: a.size for a in r.type.axes}, env)
-                self.reads.loaded(op)
-                size = prod(r.type.shape) * r.type.dtype.bytes // (repeat or 1)
-                around = alone(self.shapes[buffer], op, self.axes) * size / r.type.dtype.bytes
-                c.read = c.read + times * (size + around) * share
-                self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
-                registers = self.registers(r) * (1.0 if op.shift is None else SHIFTED)
-                self.elementwise(times, self.warps * (registers / max(1, op.vec) + 4))
-                found = self.plain.add(self.shapes[buffer], op, float(np.mean(times * share)), around and size + around)
-                c.finds = c.finds + times * share * self.warps * found
-            case ma.GlobalStore(buffer=buffer):
-                if np.any(times):
-                    self.stored.add(buffer)
-                self.store(op, times, env)
-            case ma.RowStore(buffer=buffer):
-                self.stored.add(buffer)
-                self.rows(op, times)
-            case ma.TmaStore(buffer=buffer):
-                self.stored.add(buffer)
-            case ma.SharedLoad(result=f, vec=vec) | ma.SharedStore(value=f, vec=vec):
-                self.through_shared(f, vec, times)
-            case ma.MatrixLoad(result=f) | ma.MatrixStore(value=f):
-                self.through_shared(f, 8, times)
-            case ma.Barrier(threads=threads) if threads is None or threads > 32:
-                c.barriers = c.barriers + times * (1.0 if threads is None else 0.5)
-            case ma.ClusterArrive(relaxed=False):
-                c.cluster_syncs = c.cluster_syncs + times
-            case ma.ReduceOp() | ma.ScanOp():
-                self.combine(op, times)
-            case ma.MapOp():
-                self.mapped(op, times)
-            case ma.UnpackOp(result=r):
-                self.elementwise(times, self.warps * op.slots * self.registers(r))
-            case ma.IndexOp(result=r):
-                self.elementwise(times, self.warps * 2.0 * self.registers(r) / self.repeats.get(r.name, 1))
-            case _ if type(op) not in FREE:
-                raise TypeError(f"{type(op).__name__} has no cost")
+        """Count an op without ops inside."""
+        if (found := _COUNTED.get(type(op))) is not None:
+            found(self, op, times, env)
 
-    def mapped(self, op: ma.MapOp, times: Any) -> None:
+    def wg_commit(self, _op: ma.WgCommit, _times: Any, _env: dict[str, Any]) -> None:
+        """Count one more outstanding group."""
+        self.flight += 1
+
+    def wg_wait(self, op: ma.WgWait, times: Any, _env: dict[str, Any]) -> None:
+        """Count a wait for the last outstanding MMA."""
+        if self.flight > op.pending == 0:
+            self.counts.drains = self.counts.drains + times
+        self.flight = min(self.flight, op.pending)
+
+    def async_copy(self, op: ma.AsyncCopy, times: Any, env: dict[str, Any]) -> None:
+        """Count a copy by cp.async and its pipeline."""
+        stage = self.smem[op.slot.buffer]
+        self.copied(op.slot, op.buffer, op.index, times, env, self.share(op.mask, env, stage.axes))
+        self.pipeline(op.slot, stage.stages, False)
+        self.elementwise(times, stage.stage_bytes / 16 / 32 * 2)
+
+    def load(self, op: ma.GlobalLoad, times: Any, env: dict[str, Any]) -> None:
+        """Count a load to registers."""
+        c, r = self.counts, op.result
+        share = self.share(op.mask, env, r.type.axes)
+        self.reads.add(op.buffer, op.index, {a.name: a.size for a in r.type.axes}, env)
+        self.reads.loaded(op)
+        size = prod(r.type.shape) * r.type.dtype.bytes // (op.repeat or 1)
+        around = alone(self.shapes[op.buffer], op, self.axes) * size / r.type.dtype.bytes
+        c.read = c.read + times * (size + around) * share
+        self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
+        registers = self.registers(r) * (1.0 if op.shift is None else SHIFTED)
+        self.elementwise(times, self.warps * (registers / max(1, op.vec) + 4))
+        found = self.plain.add(self.shapes[op.buffer], op, float(np.mean(times * share)), around and size + around)
+        c.finds = c.finds + times * share * self.warps * found
+
+    def barrier(self, op: ma.Barrier, times: Any, _env: dict[str, Any]) -> None:
+        """Count a barrier of more than one warp."""
+        if op.threads is None or op.threads > 32:
+            self.counts.barriers = self.counts.barriers + times * (1.0 if op.threads is None else 0.5)
+
+    def cluster_arrive(self, op: ma.ClusterArrive, times: Any, _env: dict[str, Any]) -> None:
+        """Count a cluster barrier that orders stores."""
+        if not op.relaxed:
+            self.counts.cluster_syncs = self.counts.cluster_syncs + times
+
+    def unpacked(self, op: ma.UnpackOp, times: Any, _env: dict[str, Any]) -> None:
+        """Count the fields of words."""
+        self.elementwise(times, self.warps * op.slots * self.registers(op.result))
+
+    def indices(self, op: ma.IndexOp, times: Any, _env: dict[str, Any]) -> None:
+        """Count an index expression, once for registers that hold one value."""
+        found = self.warps * 2.0 * self.registers(op.result)
+        self.elementwise(times, found / self.repeats.get(op.result.name, 1))
+
+    def mapped(self, op: ma.MapOp, times: Any, _env: dict[str, Any]) -> None:
         """Count an elementwise operation, once for registers that hold one value."""
         name = operation(op, self.squares)
         slots = issue_slots(name, op.args[0].type.dtype, op.result.type.dtype)
@@ -370,7 +311,7 @@ class Counter:
         if name in SPECIAL:
             self.special(times, self.warps * 32 * SPECIAL[name] * values)
 
-    def mma(self, op: MmaOp, times: Any) -> None:
+    def mma(self, op: MmaOp, times: Any, _env: dict[str, Any]) -> None:
         """Count an MMA at the full rate of its element type; mma.sync operands are also read by ldmatrix."""
         m, n = (a.size for a in op.result.type.axes) if len(op.result.type.axes) == 2 else (1, 1)
         k, dtype = self.depth_of(op)
@@ -409,7 +350,7 @@ class Counter:
         layout, axis = self.kernel.layouts[op.result.layout], op.result.type.axes[position].name
         return prod(x.size for x in layout.warp if x.axis == axis)
 
-    def combine(self, op: ma.ReduceOp | ma.ScanOp, times: Any) -> None:
+    def combine(self, op: ma.ReduceOp | ma.ScanOp, times: Any, _env: dict[str, Any]) -> None:
         """Count a reduction or a scan."""
         found = combining(op, self.kernel.layouts)
         self.elementwise(times, self.warps * found.slots)
@@ -435,23 +376,34 @@ class Counter:
         """Registers of a thread for ``f``."""
         return self.kernel.layouts[f.layout].registers
 
-    def through_shared(self, f: Frag, vec: int, times: Any) -> None:
-        """Count the bytes of ``f`` in shared memory, and its instructions of ``vec`` elements."""
+    def shared(
+        self, op: ma.SharedLoad | ma.SharedStore | ma.MatrixLoad | ma.MatrixStore, times: Any, _env: dict[str, Any]
+    ) -> None:
+        """Count the bytes of a fragment in shared memory, and the instructions that move them."""
+        f = op.result if isinstance(op, ma.SharedLoad | ma.MatrixLoad) else op.value
+        vec = op.vec if isinstance(op, ma.SharedLoad | ma.SharedStore) else 8
         count = self.registers(f)
         self.counts.shared = self.counts.shared + times * float(count * f.type.dtype.bytes * 32 * self.warps)
         self.elementwise(times, self.warps * count / max(1, vec))
 
     # -- memory ---------------------------------------------------------------------------------
-    def store(self, op: ma.GlobalStore, times: Any, env: Mapping[str, Any]) -> None:
+    def store(self, op: ma.GlobalStore, times: Any, env: dict[str, Any]) -> None:
         """Count a store, which moves nothing in the iterations that its mask leaves out."""
+        if np.any(times):
+            self.stored.add(op.buffer)
         found = store_work(self.shapes[op.buffer], op, self.kernel.layouts[op.value.layout], self.warps)
         stored = times * share_of_one(op.mask, env)
         self.counts.sectors = self.counts.sectors + stored * found.sectors
         self.counts.meets = self.counts.meets + stored * found.meets
         self.elementwise(times, found.issue)
 
-    def rows(self, op: ma.RowStore, times: Any) -> None:
+    def tma_store(self, op: ma.TmaStore, _times: Any, _env: dict[str, Any]) -> None:
+        """Count what a TMA store writes, which takes no instructions of the consumers."""
+        self.stored.add(op.buffer)
+
+    def rows(self, op: ma.RowStore, times: Any, _env: dict[str, Any]) -> None:
         """Count a store of rows: two vectors from the stage for each one to memory, and the elements at the ends."""
+        self.stored.add(op.buffer)
         stage = self.smem[op.slot.buffer]
         size = prod(a.size for a in stage.axes) * stage.dtype.bytes
         rows = prod(a.size for a in stage.axes[:-1])
@@ -496,5 +448,27 @@ class Counter:
             self.unpipelined[slot.buffer] = float(size)
         self.reads.add(buffer, index, {a.name: a.size for a in s.axes}, env)
 
+
+#: op class -> what counts it; :meth:`Counter.block` counts those with ops inside
+_COUNTED: Mapping[type, Callable[[Counter, Any, Any, dict[str, Any]], None]] = {
+    MmaOp: Counter.mma,
+    ma.WgCommit: Counter.wg_commit,
+    ma.WgWait: Counter.wg_wait,
+    ma.TmaLoad: Counter.tma_load,
+    ma.TmaStore: Counter.tma_store,
+    ma.AsyncCopy: Counter.async_copy,
+    ma.GlobalLoad: Counter.load,
+    ma.GlobalStore: Counter.store,
+    ma.RowStore: Counter.rows,
+    **dict.fromkeys((ma.SharedLoad, ma.SharedStore, ma.MatrixLoad, ma.MatrixStore), Counter.shared),
+    ma.Barrier: Counter.barrier,
+    ma.ClusterArrive: Counter.cluster_arrive,
+    **dict.fromkeys((ma.ReduceOp, ma.ScanOp), Counter.combine),
+    ma.MapOp: Counter.mapped,
+    ma.UnpackOp: Counter.unpacked,
+    ma.IndexOp: Counter.indices,
+}
+_WITH_BODIES = (ma.LetOp, TileSchedulerOp, ma.IfOp, ma.ForOp, ma.RolesOp)
+MA.complete({**_COUNTED, **dict.fromkeys((*FREE, *_WITH_BODIES))}, "costs")
 
 __all__ = ["Access", "Counter", "Counts", "Work", "count", "estimated"]

@@ -39,7 +39,7 @@ _GRID = 1 << 22  # elements of one temporary: 32 MiB of float64, a few of which 
 _BINARY = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
-#: definition, buffers, parameters -> its values, and the values that its readers see
+#: definition, buffers, parameters -> its values, and the values that its readers load
 Evaluate: TypeAlias = Callable[[Definition, Mapping[str, Array], Mapping[str, Any]], tuple[Array, Array]]
 
 
@@ -54,8 +54,8 @@ def run_spec(
     """The outputs of ``spec`` by name, unrounded: float64, int64 or bool arrays of the output's shape.
 
     ``inputs`` are rounded to their declared types first.  ``sizes`` gives runtime dims; the inputs' shapes give the
-    others.  ``evaluate`` replaces :func:`exactly`.  ``steps``: a recurrence runs so many steps, whose values its
-    further steps repeat.  Raises InputError for a missing or unsuitable argument.
+    others.  ``evaluate`` replaces :func:`exactly`.  ``steps``: a recurrence runs this many steps, and its further
+    steps repeat their values.  Raises InputError for a missing or unsuitable argument.
     """
     values = _run(spec, inputs, scalars, sizes, evaluate or exactly, steps)
     return {t.name: value for t, value in zip(spec.outputs, values, strict=True)}
@@ -64,7 +64,7 @@ def run_spec(
 def exactly(
     d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any], evaluator: Evaluator | None = None
 ) -> tuple[Array, Array]:
-    """The values of ``d``, and what its readers see: an output is rounded to its type."""
+    """The values of ``d``, and those that its readers load: an output is rounded to its type."""
     made = (evaluator or Evaluator(d, buffers, params)).run()
     return made, round_to(made, d.stored) if d.is_output else made
 
@@ -120,7 +120,7 @@ def evaluate_all(
     definitions: Sequence[Definition], buffers: dict[str, Array], params: Mapping[str, Any], evaluate: Evaluate,
     steps: int | None = None,
 ) -> dict[str, Array]:  # fmt: skip
-    """The values of ``definitions`` by name; ``buffers`` gets what their readers see.  ``steps``: of a recurrence."""
+    """The values of ``definitions`` by name; ``buffers`` gets what their readers load.  ``steps``: of a recurrence."""
     results: dict[str, Array] = {}
     for d in definitions:
         if d.recurrence is None:
@@ -192,7 +192,7 @@ class Tensors(dict[str, Array]):
 
 @dataclass(frozen=True, slots=True)
 class _Structure:
-    """What a definition is whatever its tensors hold.
+    """The facts about a definition that do not depend on the contents of tensors.
 
     ``axes``: its own and those of its reductions.  ``free``: the free variables of its nodes, by identity.
     ``outside``: those of the nodes that are evaluated as grids, without repetitions.
@@ -438,7 +438,7 @@ class Evaluator:
 
 
 def _clipped(position: Array, size: int) -> Array:
-    """``position`` inside of an axis of so many elements."""
+    """``position``, clipped to an axis of ``size`` elements."""
     return np.asarray(np.minimum(np.maximum(position, 0), size - 1))  # a third of the time of np.clip on few elements
 
 

@@ -27,7 +27,7 @@ from nautilus.frontend.values import Value, line_up, union
 class Needed:
     """By tensor: the elements that some result needs, and those that some point leaves out by a false condition.
 
-    ``outside``: the tensors of which a result needs an element that is none, so that it has no value.
+    ``outside``: tensors of which a result needs an element outside of their shapes; this result has no value.
     """
 
     read: Mapping[str, Array]
@@ -142,6 +142,6 @@ class _Visit:
             found[e.buffer].reshape(-1)[at[there]] = True
 
     def somewhere(self, x: Array, own: tuple[str, ...], names: tuple[str, ...]) -> Array:
-        """Whether ``x`` over the variables ``own`` holds somewhere at each point of ``names``, lined up with these."""
+        """For each point of ``names``: whether ``x``, over ``own``, holds at some point of the other variables."""
         gone = tuple(n for n, name in enumerate(own) if name not in names)
         return line_up(Value(np.asarray(x.any(axis=gone)), tuple(n for n in own if n in names)), names)

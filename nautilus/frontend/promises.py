@@ -8,7 +8,7 @@ Arrays are drawn without regard to the facts and then moved, one fact after anot
 * of a comparison that does not hold, one element is moved to the value that makes it hold (:func:`_moved`): one that
   has no neighbour in the comparison first, then the one on the right; another one in each further pass over the facts,
   in the end any one, because a chain of neighbours that is moved in one direction may meet its bound;
-* a remainder is made right by rounding, down and up alternately, and a bool alone is set.
+* a value with a wrong remainder is rounded, down and up in alternate passes, and a bool that stands alone is set.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import exactly
 from nautilus.frontend.spec import Assumption, Definition, Spec
 
-_TURNS = 32  # passes over all facts
+_ROUNDS = 32  # passes over all facts
 _INWARDS = 2  # marks a value that may move towards 0 only
 
 _Way: TypeAlias = tuple[Load, Expr, int]  # an element that may move, its value, and the side of that (:func:`_moved`)
@@ -47,8 +47,8 @@ def keep(spec: Spec, arrays: Mapping[str, Array], params: Mapping[str, Any]) -> 
     for (name, axis), rises in _sorted_axes(promises).items():
         array = np.sort(made.arrays[name], axis)
         made.arrays[name] = array if rises else np.flip(array, axis)
-    for turn in range(_TURNS):
-        held = [made.hold(p, turn) for p in promises]
+    for number in range(_ROUNDS):
+        held = [made.hold(p, number) for p in promises]
         if all(held):
             return made.arrays
     for promise in promises:
@@ -98,23 +98,23 @@ class _Maker:
     def holds(self, promise: _Promise) -> bool:
         return not self.wrong(promise).any()
 
-    def hold(self, promise: _Promise, turn: int) -> bool:
-        """Whether ``promise`` held before it was made to hold, in the pass ``turn`` over all of them."""
+    def hold(self, promise: _Promise, number: int) -> bool:
+        """Whether ``promise`` held before it was made to hold, in the pass ``number`` over all of them."""
         if self.holds(promise):
             return True
         steps = max((self.arrays[n.buffer].size for n in promise.reads), default=1)
         for _ in range(min(steps, 1 << 12)):  # what a chain of neighbours needs
-            if not self.move(promise, turn):
+            if not self.move(promise, number):
                 break
         return False
 
-    def move(self, promise: _Promise, turn: int) -> bool:
+    def move(self, promise: _Promise, number: int) -> bool:
         """Move the elements at which ``promise`` does not hold; False if there are none, or none can be moved."""
         wrong = self.wrong(promise)
-        ways = _in_order(promise.part, tuple(_moved(promise.part, turn % 2 == 1))) if wrong.any() else ()
+        ways = _in_order(promise.part, tuple(_moved(promise.part, number % 2 == 1))) if wrong.any() else ()
         if not ways:
             return False
-        load, to, way = ways[turn % len(ways) if turn < 8 else self.rng.integers(len(ways))]
+        load, to, way = ways[number % len(ways) if number < 8 else self.rng.integers(len(ways))]
         values = self.value(promise, to)
         array, dtype = self.arrays[load.buffer], self.types[load.buffer]
         at = tuple(np.broadcast_to(self.value(promise, i), wrong.shape)[wrong] for i in load.index)

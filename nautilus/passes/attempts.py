@@ -9,7 +9,7 @@ from typing import Protocol
 from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError, each_or_failures
 from nautilus.core.fallbacks import SMALLER, Failure, Fallbacks
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule, recomputed
+from nautilus.core.schedule import Schedule, recomputed, recomputes
 from nautilus.cost.registers import kernel_fault
 from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.analysis.code_size import check_code_size
@@ -97,8 +97,8 @@ def check_resources(module: MemModule, context: Context, tuned: bool = False) ->
     kept = context.fallbacks.last | context.fallbacks.spilling
 
     def check(k: MemKernel) -> None:
-        again = recomputed(k.name, context.schedule) != k.name
-        found = None if k.name in kept or again else kernel_fault(k, limits(context.arch))
+        accepted = k.name in kept or recomputes(k.name, context.schedule)
+        found = None if accepted else kernel_fault(k, limits(context.arch))
         if found is not None and not found[0]:
             raise ScheduleError(found[1], kernel=k.name)
 
@@ -185,13 +185,18 @@ def _left_out(request: Request, kernel: str) -> bool:
     return request.is_spec and all(k.name != recomputed(kernel, request.schedule) for k in plans)
 
 
+def spills(r: Resources) -> bool:
+    """Whether a kernel spills so many registers that a smaller plan may be better."""
+    return r.spill_stores > SPILLED
+
+
 def note_spills(request: Request, result: Result, module: CudaModule, resources: Sequence[Resources]) -> None:
     """Put spilled registers into ``result``. Raises SpillError where a smaller plan of the rules may spill less."""
     spilling = [(module.kernels.get(r.kernel, r.kernel), r) for r in resources if r.spill_stores]
     result.spills = tuple((name, r.spill_stores) for name, r in spilling)
     for name, r in spilling:
-        accepted = name in result.context.fallbacks.spilling or recomputed(name, result.context.schedule) != name
+        accepted = name in result.context.fallbacks.spilling or recomputes(name, result.context.schedule)
         ours = not (request.gives_kernels or result.tuned or accepted)
-        if ours and r.spill_stores > SPILLED:
+        if ours and spills(r):
             excess = max(_SMALLER, 1 + r.spill_stores / (4 * max(r.registers, 1)))
             raise SpillError(f"{r.spill_stores} bytes of registers are spilled", kernel=name, excess=excess)

@@ -15,9 +15,8 @@ The rules apply in this order:
 * A block has several rows where a tensor is contiguous across them (:mod:`.rowwise.turned`).
 * Columns of few elements that several passes read are whole in registers, as many as fill a sector (a norm over the
   middle axis of 32 x 512 x 1024 f16: 25 us on an H200, 58 in a loop over 64 columns that reads them three times).
-* Pairs of rows (:mod:`.rowwise.pairs`) have tiles of both, and windows (:mod:`.rowwise.windows`) their exact extents.
-* Rows of segments (:mod:`.rowwise.segments`) have a block each; others share vectors (:mod:`.rowwise.shared_vectors`).
-* Terms of scatters (:mod:`.rowwise.terms`) are registers of one thread along the axis of their keys.
+* Kernels of a structure that has tiles of its own, such as windows and pairs of rows, have a rule each
+  (:mod:`.rowwise.rules`).
 * A row of several axes is a tile of the axes that are nearest in memory, and a loop over the longest of the others.
 * The loops in order are :mod:`.phases`.
 
@@ -41,16 +40,13 @@ from nautilus.planner.products.dots import dot_of, half_operands
 from nautilus.planner.rowwise import (
     columns,
     elementwise,
-    pairs,
     rows,
-    segments,
     shared_operands,
-    shared_vectors,
-    terms,
     turned,
     windows,
 )
 from nautilus.planner.rowwise.rows import MAX_ROW
+from nautilus.planner.rowwise.rules import is_whole, plan_by_rule
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import contiguous
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
@@ -84,29 +80,10 @@ def plan_kernel(
     g.dots |= {d.name: dot for d in g.defs if (dot := dot_of(d)) is not None}
     grid = _without_scans(g, _grid_axes(g, kept))
     rest = [x for x in unified.extents if x not in grid]
-    whole = not g.dots and not g.scans and not any(g.cut_by(x) for x in grid)
-    if whole and windows.is_window(g.defs, {x: g.extent(x) for x in rest}):
-        return _planned(g, name, grid, rest, _window(g, grid, rest))
-    if len(g.defs) == 1 and (block := terms.block_of(g.defs[0], g.vector_axis(), {x: g.extent(x) for x in grid})):
-        g.roles |= {x: AxisPlan(x, GRID, block[0].get(x, 1)) for x in grid}
-        return _planned(g, name, grid, rest, WarpPlan(warps=block[1], stages=1, epilogue="direct"))
+    if mapping := plan_by_rule(g, grid, rest):
+        return _planned(g, name, grid, rest, mapping)
+    whole = is_whole(g, grid)
     extents = {x: g.extent(x) for x in unified.extents}
-    results = {x: extents[x] for x in grid if not g.cut_by(x)}
-    if not g.dots and not g.scans and (pair := pairs.pair_of(g.defs, results, extents)):
-        warps = pairs.pair_roles(g, grid, rest, *pair)
-        return _planned(g, name, grid, rest, WarpPlan(warps=warps, stages=1, epilogue="direct"))
-    if not g.dots and not g.scans and (chain := pairs.reduced_pair(g.defs, results, grid, extents)):
-        return _planned(g, name, grid, rest, pairs.reduced_pair_roles(g, grid, *chain))
-    if whole and len(rest) == 1 and (shared := pairs.shared_terms(g.defs, {x: extents[x] for x in grid})):
-        step = 1 if sum(d.is_reduction for d in g.defs) == 1 else pairs.STEP
-        g.loop, g.roles[rest[0]] = rest[0], AxisPlan(rest[0], LOOP, step)
-        g.roles |= {x: AxisPlan(x, GRID, shared[1] if x == shared[0] else 1) for x in grid}
-        return _planned(g, name, grid, rest, WarpPlan(warps=(4, 1), stages=1, epilogue="direct"))
-    found = None if g.dots else segments.plan_of(g.defs, extents, grid, rest, g.vector_axis())
-    row_wise = (shared_vectors.plan_of, windows.plan_of) if whole else ()
-    if plan := found or next((p for rule in row_wise if (p := rule(g.defs, extents, grid, rest))), None):
-        g.loop, g.roles = plan[0], g.roles | plan[1]
-        return _planned(g, name, grid, rest, plan[2])
     if whole and any(d.is_reduction for d in g.defs):
         g.least = _across(g, kept, {x: extents[x] for x in grid}, {x: extents[x] for x in rest})
     _inner_roles(g, rest)
@@ -161,16 +138,6 @@ def spread_tiles(plan: KernelPlan, unified: Unified) -> KernelPlan:
 def _planned(g: Draft, name: str, grid: list[str], rest: list[str], mapping: WarpPlan) -> KernelPlan:
     axes = tuple(g.roles[x] for x in _loop_order(g, grid, rest))
     return KernelPlan(name, tuple(d.name for d in g.defs), axes, _phases_of(g), mapping=mapping)
-
-
-def _window(g: Draft, grid: list[str], rest: list[str]) -> WarpPlan:
-    """Roles and warps of a kernel whose reductions all are over windows."""
-    order = [a.name for a in reversed(g.defs[-1].par) if a.name in grid]
-    g.loop = windows.line_axis(g.defs, {x: g.extent(x) for x in rest})
-    tiles, warps = windows.block_of(g.defs, order, {x: g.extent(x) for x in g.unified.extents}, g.loop)
-    inner = {x: AxisPlan(x, LOOP, 1) if x == g.loop else AxisPlan(x, TILE, g.extent(x)) for x in rest}
-    g.roles |= inner | {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
-    return WarpPlan(warps=(1, warps), stages=1, epilogue="direct")
 
 
 def _without_scans(g: Draft, grid: list[str]) -> list[str]:

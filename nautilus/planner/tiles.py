@@ -60,8 +60,8 @@ def size_kernel(
     loops = [a.name for a in plan.axes if a.role == LOOP and a.name not in _chosen(dots)]
     products = [d for d in unified.defs if d.name in dots]
     halves = warpgroup and not light and all(map(half_operands, products))
-    if halves and (in_turn := _in_turn(plan, unified, limits, dots, loops)):
-        return in_turn
+    if halves and (one_by_one := _one_by_one(plan, unified, limits, dots, loops)):
+        return one_by_one
     if len(loops) == 2 and len(products) == 1 and all(map(half_operands, products)):
         return _streamed_gemm(plan, unified, limits, dots[products[0].name])
     if not dots or len(loops) != 1:
@@ -177,7 +177,7 @@ def _whole_columns(
     )
 
 
-def _in_turn(
+def _one_by_one(
     plan: KernelPlan, unified: Unified, limits: Limits, dots: dict[str, Dot], loops: list[str]
 ) -> KernelPlan | None:
     """Tiles of products of which each has a contraction of its own, over the same rows and columns; else None."""
@@ -191,7 +191,7 @@ def _in_turn(
     if not alike or not set(loops) <= {x for (x,) in inner}:
         return None
     (row,), (column,) = rows[0], columns[0]
-    return None if row == column else warpgroup_rules.gemms_in_turn(plan, unified, limits, row, column, dots)
+    return None if row == column else warpgroup_rules.gemms_one_by_one(plan, unified, limits, row, column, dots)
 
 
 def _fewer_stages(plan: KernelPlan, unified: Unified, limits: Limits, loop: str) -> KernelPlan:

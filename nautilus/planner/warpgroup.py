@@ -12,8 +12,8 @@ H200.  A kernel of another structure keeps the general plan.
 * a GEMM: the tile with the best merit x useful area per wave of blocks; its rows and columns may be positions along
   several axes (:mod:`.products.boxes`).
 * a GEMM of f32 whose operands are stored in parts: :mod:`.products.parts`.
-* several GEMMs with one result shape, whose loops run in turn: 128 rows, and the columns that leave registers for all
-  accumulators.
+* several GEMMs with one result shape, whose loops run one after another: 128 rows, and the columns that leave
+  registers for all accumulators.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def shape_of(ld: Load, unified: Unified) -> list[int]:
     return [1 + (bounds(e, ranges)[1] or 0) for e in ld.index]
 
 
-def gemms_in_turn(
+def gemms_one_by_one(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, dots: Mapping[str, Dot]
 ) -> KernelPlan | None:
     """Tiles of GEMMs with one result shape and a loop each, one after the other; None where they do not fit.
@@ -413,13 +413,13 @@ def _counts(ld: Load, axis: str) -> bool:
 def _waves_of_three(plan: KernelPlan, unified: Unified, row: str, limits: Limits) -> bool:
     """Whether tiles of three warpgroups take no more time than those of two, whole waves of even tiles counted."""
 
-    def rows_in_turn(warpgroups: int) -> int:
+    def rows_one_by_one(warpgroups: int) -> int:
         rows = WGMMA_ROWS * warpgroups
         tiles = prod(blocks(extent(unified, a.name), a.tile) for a in plan.axes if a.role == GRID and a.name != row)
         waves = blocks(tiles * blocks(extent(unified, row), rows), limits.multiprocessors)
         return waves * rows
 
-    return rows_in_turn(3) * TWO_RATE <= rows_in_turn(2)
+    return rows_one_by_one(3) * TWO_RATE <= rows_one_by_one(2)
 
 
 def _step(

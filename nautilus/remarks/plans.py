@@ -15,7 +15,7 @@ from nautilus.cost.roofline import UNITS, binding_unit, roofline
 from nautilus.passes.recurrences import has_recurrences
 from nautilus.remarks.remark import Facts, Kind, Remark
 
-TIMES = 3.0  # a predicted time of so many times the lower bound has a remark
+TIMES = 3.0  # a predicted time of this many times the lower bound has a remark
 LEAST = 20e-6  # seconds of a prediction that launches and the first loads do not decide
 
 _PLANS = {

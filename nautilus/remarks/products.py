@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from nautilus.core.errors import Cause, Obstacle
 from nautilus.core.fallbacks import PLAIN, WITHOUT
-from nautilus.core.schedule import recomputed
+from nautilus.core.schedule import recomputes
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.instruction_tables import MMA
@@ -32,7 +32,7 @@ def remarks(facts: Facts) -> Iterator[Remark]:
 def _scalar(facts: Facts) -> Iterator[Remark]:
     seen: set[Span] = set()
     for kernel in facts.module.kernels:
-        if recomputed(kernel.name, facts.result.context.schedule) != kernel.name:
+        if recomputes(kernel.name, facts.result.context.schedule):
             continue
         for op in walk_ops(kernel.body):
             if isinstance(op, MmaOp) and op.instr == _FMA and op.span not in seen and facts.work(op.span) >= LARGE:

@@ -10,13 +10,14 @@ compilation uses that cache.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from nautilus.core.errors import AssemblerError, ToolchainError
 from nautilus.core.records import dataclass
@@ -27,6 +28,9 @@ from nautilus.runtime.toolkits import cuda_toolkits, wheels
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 _UNCACHED, _CACHES_SINCE = "--no-cache", (12, 9)
 _Made = TypeVar("_Made")
+#: a key and the function that makes its bytes -> these bytes, made now or earlier
+Store: TypeAlias = Callable[[tuple[object, ...], Callable[[], bytes]], bytes]
+_store: Store | None = None
 _NO_KERNELS: Mapping[str, str] = MappingProxyType({})  # the kernels of a text without a schedule
 
 
@@ -105,11 +109,38 @@ def compile_cuda(
     return Compiled(arch, form, data, log, resources)
 
 
+def keep_results(store: Store | None) -> None:
+    """Take the results of NVRTC from ``store`` where it has them, beyond the end of this process; None: no longer.
+
+    ``store`` gets a key, which names all that a result depends on, and the function that makes the result.  An error of
+    that function leaves the store as it is.
+    """
+    global _store
+    _store = store
+    _run.cache_clear()
+
+
 @lru_cache(maxsize=64)
 def _run(
     nvrtc: NvrtcLibrary, text: str, name: str, options: tuple[str, ...], arch: str, form: str
 ) -> tuple[bytes, str]:  # fmt: skip
     """The result and the log.  The last ones are kept: several outputs of one process often have the same text."""
+    if _store is None:
+        return _compiled(nvrtc, text, name, options, arch, form)
+
+    def make() -> bytes:
+        data, log = _compiled(nvrtc, text, name, options, arch, form)
+        return json.dumps(log).encode() + b"\n" + data
+
+    key = (text, name, options, arch, form, nvrtc.version(), nvrtc.build)
+    log, _, data = _store(key, make).partition(b"\n")
+    return data, json.loads(log)
+
+
+def _compiled(
+    nvrtc: NvrtcLibrary, text: str, name: str, options: tuple[str, ...], arch: str, form: str
+) -> tuple[bytes, str]:  # fmt: skip
+    """The result and the log of one compilation. Raises ToolchainError."""
     program = _checked(nvrtc, *nvrtc.create(text, name))
     try:
         status = nvrtc.compile(program, list(options))

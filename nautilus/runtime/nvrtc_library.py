@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Iterator
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from functools import lru_cache
+from pathlib import Path
 
 from nautilus.runtime.toolkits import cuda_toolkits, wheels
 
@@ -19,9 +20,15 @@ _MAJORS = (13, 12)
 class NvrtcLibrary:
     """The functions of NVRTC, with statuses as numbers."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
+    def __init__(self, library: ctypes.CDLL, path: str) -> None:
+        self._library, self.path = library, path
         library.nvrtcGetErrorString.restype = c_char_p
+
+    @property
+    def build(self) -> tuple[str, int]:
+        """What tells one build of a version from another one, on every machine: the name and the size of the file."""
+        path = Path(self.path)
+        return path.name, path.stat().st_size if path.is_file() else 0
 
     def version(self) -> tuple[int, int]:
         """The major and the minor version."""
@@ -66,7 +73,7 @@ def nvrtc_library() -> NvrtcLibrary:
     problem: OSError | None = None
     for path in _candidates():
         try:
-            return NvrtcLibrary(ctypes.CDLL(path))
+            return NvrtcLibrary(ctypes.CDLL(path), path)
         except OSError as error:
             problem = problem or error
     raise problem or OSError("libnvrtc is not found")

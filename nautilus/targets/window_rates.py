@@ -36,7 +36,7 @@ def columns(dtype: DType) -> int:
 
 
 def is_long(dtype: DType, terms: int, columns: int) -> bool:
-    """Whether a product of so many terms and columns, whose loop has no taps, has tiles for warpgroup MMAs."""
+    """Whether a product of this many terms and columns, whose loop has no taps, has tiles for warpgroup MMAs."""
     return terms >= LOOP and (dtype is not DType.F32 or columns > TILE // 2)
 
 

@@ -14,8 +14,9 @@ least value (integers) or false, so that an element without a store is visible.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from nautilus.core.numerics import Array, Mode, combine_at, eval_op, integer_pro
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType, integer_limits
 from nautilus.vr_tile.ir import (
+    VR,
     ConstOp,
     DotOp,
     ForOp,
@@ -53,7 +55,6 @@ from nautilus.vr_tile.ir import (
     TileModule,
     TileOp,
     Value,
-    ValueOp,
     operands,
     results,
     walk_ops,
@@ -266,40 +267,26 @@ class _Run:
 
     def block(self, body: Sequence[TileOp]) -> None:
         for op in body:
-            match op:
-                case StoreOp():
-                    self.store(op)
-                case ForOp():
-                    self.loop(op)
-                case _:
-                    self.define(op.result, self.compute(op))
+            if isinstance(op, StoreOp):
+                self.store(op)
+            elif isinstance(op, ForOp):
+                self.loop(op)
+            else:
+                self.define(op.result, _COMPUTE[type(op)](self, op))
 
     def define(self, v: Value, data: Array) -> None:
         shape = (len(data) if data.ndim else 1, *v.type.shape)
         self.values[v.name] = (v.type, data if data.shape == shape else np.broadcast_to(data, shape))
 
-    def compute(self, op: ValueOp) -> Array:
+    def map(self, op: MapOp) -> Array:
         t = op.result.type
-        match op:
-            case ConstOp(value=value):
-                return self.spanned(self.constant(value, t.dtype), t)
-            case IndexOp(expr=expr):
-                return self.expr(expr, t)
-            case ParamOp(param=param):
-                return self.spanned(self.constant(self.params[param], t.dtype), t)
-            case LoadOp():
-                return self.load(op)
-            case MapOp(op=name, args=args):
-                return eval_op(name, [self.spread(a.name, t) for a in args], t.dtype, self.mode)
-            case ReduceOp(combiner=combiner, arg=arg, axes=axes):
-                data = self.values[arg.name][1]
-                dims = tuple(1 + arg.type.names.index(a) for a in axes)
-                rest = TileType(t.dtype, tuple(a for a in arg.type.axes if a.name not in axes))
-                return _reorder(reduce_array(combiner, data, dims, t.dtype, self.mode), rest, t)
-            case ScanOp():
-                return self.scan(op)
-            case DotOp():
-                return self.dot(op)
+        return eval_op(op.op, [self.spread(a.name, t) for a in op.args], t.dtype, self.mode)
+
+    def reduce(self, op: ReduceOp) -> Array:
+        t, arg = op.result.type, op.arg
+        dims = tuple(1 + arg.type.names.index(a) for a in op.axes)
+        rest = TileType(t.dtype, tuple(a for a in arg.type.axes if a.name not in op.axes))
+        return _reorder(reduce_array(op.combiner, self.values[arg.name][1], dims, t.dtype, self.mode), rest, t)
 
     def load(self, op: LoadOp) -> Array:
         t = op.result.type
@@ -420,6 +407,20 @@ class _Run:
         self.values, self.active = outer, around
         for result, data in zip(op.results, current, strict=True):
             self.define(result, data)
+
+
+#: op class -> the value of its result; :meth:`_Run.block` runs stores and loops
+_COMPUTE: Mapping[type, Callable[[_Run, Any], Array]] = {
+    ConstOp: lambda run, op: run.spanned(run.constant(op.value, op.result.type.dtype), op.result.type),
+    IndexOp: lambda run, op: run.expr(op.expr, op.result.type),
+    ParamOp: lambda run, op: run.spanned(run.constant(run.params[op.param], op.result.type.dtype), op.result.type),
+    LoadOp: _Run.load,
+    MapOp: _Run.map,
+    ReduceOp: _Run.reduce,
+    ScanOp: _Run.scan,
+    DotOp: _Run.dot,
+}
+VR.complete({**_COMPUTE, **dict.fromkeys((StoreOp, ForOp))}, "interpreter")
 
 
 def contracted(a: Array, a_names: Sequence[str], b: Array, b_names: Sequence[str], names: Sequence[str]) -> Array:

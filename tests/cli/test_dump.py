@@ -81,9 +81,15 @@ def test_a_step_that_changed_nothing_says_so(dumps: list[Path]) -> None:
 
 
 def test_every_dump_compiles_to_the_same_text(dumps: list[Path], spec: Path, tmp_path: Path) -> None:
+    """Of passes that change nothing in one stage, the first one is enough: the others give the same program."""
+    unchanged = set[str]()
     for dump in dumps:
         if dump.suffix in (".naut", ".cu"):
             continue
+        if "; (unchanged)\n" in dump.read_text():
+            if dump.suffix in unchanged:
+                continue
+            unchanged.add(dump.suffix)
         out = tmp_path / "again.cu"
         assert main([str(dump), "-o", str(out)]) == 0, dump
         assert same_text(out, spec.parent / "whole.cu"), dump

@@ -29,7 +29,7 @@ def test_every_level_agrees(dtype: str, part: int) -> None:
     head = f"dim N = 96\ninput X: {dtype}[N]\ninput Y: {dtype}[N]\n"
     body = "".join(f"output O_{n}: {dtype}[N]\nO_{n}[i] = {call(n)}\n" for n in names)
     request = Request(Path("functions.naut"), "sm_80", text=head + body)
-    report = check_spec(request, device="cpu", only=("random",))
+    report = check_spec(request, device="cpu", full_size=True, only=("random",))
     assert report.ok, report.text()
 
 
@@ -39,5 +39,6 @@ REDUCTIONS = ["std[j](X[i, j])", "variance[j](X[i, j])", "sum[j](log1p(exp(X[i, 
 @pytest.mark.parametrize("body", REDUCTIONS)
 def test_reductions_of_functions(body: str) -> None:
     text = f"dim M = 24, N = 80\ninput X: f32[M, N]\noutput O: f32[M]\nO[i] = {body}\n"
-    report = check_spec(Request(Path("functions.naut"), "sm_80", text=text), device="cpu", only=("random",))
+    request = Request(Path("functions.naut"), "sm_80", text=text)
+    report = check_spec(request, device="cpu", full_size=True, only=("random",))
     assert report.ok, report.text()

@@ -64,7 +64,7 @@ def attempt(name: str, first: int, count: int) -> tuple[Counter[str], list[Failu
 
 
 def _runs(names: Iterable[str], count: int, seed: int, done: set[tuple[str, int]]) -> Iterator[tuple[str, int, int]]:
-    """Runs of seeds that are still to be tried, the fuzzers in turn."""
+    """Runs of seeds that are still to be tried, of all fuzzers alternately."""
     for at in range(seed, seed + count, _RUN):
         for name in names:
             if (name, at) not in done:

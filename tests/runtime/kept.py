@@ -8,7 +8,6 @@ What a compiler refuses is not kept.  ``NAUTILUS_KEPT=0`` keeps nothing.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import tempfile
 import time
@@ -17,8 +16,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-
-from nautilus.runtime.nvrtc_library import NvrtcLibrary
 
 DAYS = 7  # after which a result that no run has used is deleted
 
@@ -48,20 +45,6 @@ def kept(key: tuple[object, ...], make: Callable[[], bytes]) -> bytes:
         file.write(zlib.compress(made, 1))
     os.replace(file.name, path)
     return made
-
-
-def of_nvrtc(run: Callable[..., tuple[bytes, str]]) -> Callable[..., tuple[bytes, str]]:
-    """The function of ``runtime.nvrtc`` that compiles a text, whose results and logs are kept."""
-
-    def call(nvrtc: NvrtcLibrary, *of: object) -> tuple[bytes, str]:
-        def make() -> bytes:
-            data, log = run(nvrtc, *of)
-            return json.dumps(log).encode() + b"\n" + data
-
-        log, _, data = kept((*of, nvrtc.version(), *identity(nvrtc._library._name)), make).partition(b"\n")
-        return data, json.loads(log)
-
-    return call
 
 
 def delete_unused() -> None:

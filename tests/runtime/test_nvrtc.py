@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from nautilus.core.errors import ScheduleError, ToolchainError
+from nautilus.runtime import nvrtc
 from nautilus.runtime.device import Device, default_arch, runs_on
-from nautilus.runtime.nvrtc import compile_cuda, parse_resources, refuse_serialised
+from nautilus.runtime.nvrtc import compile_cuda, keep_results, parse_resources, refuse_serialised
 from nautilus.runtime.nvrtc_library import NvrtcLibrary
+from tests.runtime.kept import kept
 
 TEXT = """
 #include <cuda_fp16.h>
@@ -122,6 +125,21 @@ def test_spills_around_products_are_refused_elsewhere_not() -> None:
     refuse_serialised(PRODUCTS.replace("wgmma", "mma"), said("two__softmax") + said("two__out", 8), KERNELS)
 
 
+@pytest.fixture
+def own_store() -> Iterator[dict[tuple[object, ...], bytes]]:
+    """The results from now on, without those of earlier runs of the tests."""
+    results = dict[tuple[object, ...], bytes]()
+
+    def store(key: tuple[object, ...], make: Callable[[], bytes]) -> bytes:
+        if key not in results:
+            results[key] = make()
+        return results[key]
+
+    keep_results(store)
+    yield results
+    keep_results(kept)
+
+
 def noted_compilations(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The options of each compilation from now on."""
     options, compiled = list[list[str]](), NvrtcLibrary.compile
@@ -134,6 +152,7 @@ def noted_compilations(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return options
 
 
+@pytest.mark.usefixtures("own_store")
 def test_nvrtc_keeps_nothing_that_has_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     options, text = noted_compilations(monkeypatch), TEXT + "// of the cache of NVRTC\n"
     assert len(compile_cuda(text, "sm_90a").resources) == 2
@@ -142,11 +161,15 @@ def test_nvrtc_keeps_nothing_that_has_no_log(monkeypatch: pytest.MonkeyPatch) ->
     assert ["--no-cache" in given for given in options] == [True, False]
 
 
-def test_a_text_is_compiled_once_for_each_target_and_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_compiled_once_for_each_target_and_form(
+    own_store: dict[tuple[object, ...], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     options, text = noted_compilations(monkeypatch), TEXT + "// compiled once for each target and form\n"
     made = [compile_cuda(text, arch, form) for arch in ("sm_80", "sm_90a") for form in ("cubin", "ptx", "cubin")]
     assert len(options) == 4 and made[0] == made[2] != made[1]
     for _ in range(2):
         with pytest.raises(ToolchainError, match="does not compile"):
             compile_cuda(text + "}", "sm_80")
-    assert len(options) == 6  # an error is not kept
+    assert len(options) == 6 and len(own_store) == 4  # an error is not kept
+    nvrtc._run.cache_clear()  # as in another process
+    assert compile_cuda(text, "sm_80") == made[0] and len(options) == 6

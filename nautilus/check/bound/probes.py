@@ -28,7 +28,7 @@ FEW: Final = 64  # outputs of fewer elements are sampled on several inputs
 
 
 def probes(elements: int, bounds: Iterable[Bound] = ()) -> tuple[Probe, ...]:
-    """The choices of errors for given inputs, where the smallest output has so many elements, and such ``bounds``."""
+    """The choices of errors for given inputs, where the smallest output has this many elements, and such ``bounds``."""
     known = list(bounds)
     more = _MORE_PROBES if elements < FEW or any(b.by_element for b in known) else ()
     return PROBES + more + (DECIDING if any(b.decided for b in known) else ())

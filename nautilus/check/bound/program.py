@@ -190,7 +190,7 @@ def _terms_rounded(e: Expr, names: Collection[str], dtype: DType) -> Expr:
 
 
 def _again(e: Expr, dtype: DType, times: int) -> Expr:
-    """``e`` with so many roundings, one after another, which all change it."""
+    """``e`` with this many roundings, one after another, which all change it."""
     for _ in range(times):
         e = _narrowed(Op("mul", (e, Const(_ABOUT_ONE, e.dtype)), e.dtype), dtype)
     return e

@@ -176,7 +176,7 @@ def _of_cancelling(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
 def _of_groups(
     alone: _Task, name: str, elements: Sequence[tuple[int, int]], groups: int
 ) -> tuple[Sites, left_out.Sample]:
-    """The errors of ``name``, whose elements cancel in so many ``groups``, and the sites of this sample alone."""
+    """The errors of ``name``, whose elements cancel in this many ``groups``, and the sites of this sample alone."""
     sites = Sites(axis_sizes(alone.program, list(_reductions(alone.program))))
     return sites, _sample(alone, name, elements, sites, groups)
 
@@ -313,7 +313,7 @@ def _sampled(
 
 
 def _judged(elements: int, found: Sequence[tuple[Array, Effect]], store: float) -> _Sampled:
-    """The figures of an output of so many ``elements`` from its values and their errors on each input, and from the
+    """The figures of an output of this many ``elements`` from its values and their errors on each input, and from the
     relative error ``store`` of its last rounding."""
     sizes, norms = [norm(x) for x, _ in found], [e.norm for _, e in found]
     size, error = hypot(*sizes), hypot(*norms)
@@ -389,7 +389,7 @@ def _extents(program: Spec) -> set[int]:
 
 @by_identity(4)  # the search for another budget begins with the same numbers of terms
 def _shorter(program: Spec, chosen: Chosen) -> Callable[[int], tuple[Restricted, int]]:
-    """``program`` at ``chosen`` elements, or at the indices of its terms, with so many terms; and its work."""
+    """``program`` at ``chosen`` elements, or at the indices of its terms, with this many terms; and its work."""
     extents = sorted(_extents(program))
 
     @cache
@@ -404,7 +404,7 @@ def _shorter(program: Spec, chosen: Chosen) -> Callable[[int], tuple[Restricted,
 
 @by_identity(4)
 def _whole(program: Spec) -> Callable[[int, int], tuple[Restricted, int]]:
-    """``program`` with whole sums, at so many sampled indices of the last axes; and its work."""
+    """``program`` with whole sums, at this many sampled indices of the last axes; and its work."""
 
     @cache
     def whole(inner: int, last: int) -> tuple[Restricted, int]:

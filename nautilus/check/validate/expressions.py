@@ -15,10 +15,42 @@ import numpy as np
 from nautilus.check.validate.meanings import apply
 from nautilus.check.validate.memory import Malformed, Memory, Unsupported
 from nautilus.check.validate.numbers import Constants, Number, Value
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, free_vars, walk
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
+
+
+@dataclass
+class Known:
+    """The values of a kernel's expressions that have variables and parameters and read nothing.
+
+    Each is computed once for the same arrays of its variables, whose contents never change.
+    """
+
+    names: dict[int, tuple[Expr, tuple[str, ...] | None]] = field(default_factory=dict)
+    values: dict[tuple[int, ...], tuple[tuple[Array, ...], Value]] = field(default_factory=dict)
+    numbers: dict[int, Array] = field(default_factory=dict)
+
+    def variables(self, e: Expr) -> tuple[str, ...] | None:
+        """The variables of ``e``; None where it reads memory or SSA values."""
+        found = self.names.get(id(e))
+        if found is None:
+            reads = any(isinstance(n, Load | Ref) for n in walk(e))
+            found = self.names[id(e)] = (e, None if reads else tuple(free_vars(e)))
+        return found[1]
+
+    def value(self, e: Expr, arrays: tuple[Array, ...], make: Callable[[], Value]) -> Value:
+        """The value of ``e``, whose variables are ``arrays``."""
+        key = (id(e), *map(id, arrays))
+        found = self.values.get(key)
+        if found is None:
+            found = self.values[key] = (arrays, make())
+        return found[1]
+
+    def number(self, n: int) -> Array:
+        """The one array for the value ``n`` of a loop variable."""
+        return self.numbers.setdefault(n, np.asarray(n))
 
 
 @dataclass
@@ -32,14 +64,22 @@ class Space:
     prefix: tuple[Array, ...] = ()  # of the index of a local: the grid point
     locals: frozenset[str] = frozenset()
     values: Callable[[str], Value] | None = None
+    known: Known | None = None
     memo: dict[tuple[int, int], tuple[Expr, Array, Value]] = field(default_factory=dict)
 
     def value(self, e: Expr, mask: Array) -> Value:
         """The value of ``e`` where ``mask`` holds; anything elsewhere."""
         key = (id(e), id(mask))
-        if key not in self.memo:
-            self.memo[key] = (e, mask, self._value(e, mask))
-        return self.memo[key][2]
+        found = self.memo.get(key)
+        if found is None:
+            names = None if self.known is None else self.known.variables(e)
+            if self.known is None or names is None:
+                value = self._value(e, mask)
+            else:
+                arrays = tuple([self.variables[n] for n in names])
+                value = self.known.value(e, arrays, lambda: self._value(e, mask))
+            found = self.memo[key] = (e, mask, value)
+        return found[2]
 
     def array(self, e: Expr, mask: Array) -> Array:
         """The value of an index, a condition or a bound. Raises Unsupported."""

@@ -28,22 +28,21 @@ _NEAR = 1e-9  # a real that is this close to an integer is that integer
 def apply(op: str, args: Sequence[Value], dtype: DType, source: DType, constants: Constants) -> Value:
     """``op`` of ``args``; ``dtype`` is the type of the result, ``source`` that of the first argument.
 
-    Raises KeyError for a function without a meaning.
+    The caller lets numpy ignore its warnings.  Raises KeyError for a function without a meaning.
     """
-    with np.errstate(all="ignore"):
-        if op in ("cast", "narrow"):
-            return _converted(args[0], dtype, source, op == "narrow", constants)
-        if op == "select":
-            return numbers.choose(_array(args[0]), args[1], args[2])
-        if not any(isinstance(a, Number) for a in args):
-            return _on_integers(op, [_array(a) for a in args], dtype, constants)
-        given = [_as_number(a) for a in args]
-        if op in _COMPARISONS:
-            return _COMPARISONS[op](*given)
-        out = _ON_NUMBERS[op](constants, *given)
-        if all(a.constant is not None for a in given) and out.real.ndim == 0:
-            return constants.number(float(out.real))
-        return out if op in _EXACT else constants.rounding(out)
+    if op in ("cast", "narrow"):
+        return _converted(args[0], dtype, source, op == "narrow", constants)
+    if op == "select":
+        return numbers.choose(_array(args[0]), args[1], args[2])
+    if not any(isinstance(a, Number) for a in args):
+        return _on_integers(op, [_array(a) for a in args], dtype, constants)
+    given = [_as_number(a) for a in args]
+    if op in _COMPARISONS:
+        return _COMPARISONS[op](*given)
+    out = _ON_NUMBERS[op](constants, *given)
+    if out.real.ndim == 0 and all(a.constant is not None for a in given):
+        return constants.number(float(out.real))
+    return out if op in _EXACT else constants.rounding(out)
 
 
 def _array(x: Value) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +69,8 @@ class Memory:
         """Index arrays with 0 where ``mask`` does not hold. Raises Malformed for an access outside."""
         out = []
         for dim, at in enumerate(index):
-            if not at.size or (at.min() >= 0 and at.max() < self.shape[dim]):
+            least, most = (at.item(),) * 2 if at.size == 1 else (at.min(initial=0), at.max(initial=-1))
+            if least >= 0 and most < self.shape[dim]:
                 out.append(at)
                 continue
             wrong = mask & ((at < 0) | (at >= self.shape[dim]))
@@ -118,21 +120,31 @@ class Memory:
         at = self.places(index, mask)
         full = np.broadcast_shapes(mask.shape, *(x.shape for x in at))
         mask = np.broadcast_to(mask, full)
-        picked = tuple(np.broadcast_to(x, full)[mask] for x in at)
         count = int(np.count_nonzero(mask))
-        if picked and count:
+        if not count:
+            return
+        every, single = count == mask.size, mask.size == 1
+        picked: tuple[Any, ...]
+        if single:
+            picked = tuple(int(x.item()) for x in at)
+        else:
+            picked = tuple(x if every else np.broadcast_to(x, full)[mask] for x in at)
+        if count > 1 and not picked:
+            raise Malformed(f"two iterations write {self.name}")
+        if count > 1:
             flat = np.ravel_multi_index(picked, self.shape)
             seen = np.zeros(self.written.size, bool)
             seen[flat] = True
-            if int(np.count_nonzero(seen)) != count:
+            if flat.size != count or int(np.count_nonzero(seen)) != count:
                 raise Malformed(f"two iterations write one element of {self.name}")
-        elif count > 1:
-            raise Malformed(f"two iterations write {self.name}")
-        if not count:
-            return
 
         def put(to: Array, x: Array) -> None:
-            to[picked] = np.broadcast_to(x, full)[mask] if picked else np.broadcast_to(x, full)[mask][0]
+            if single:
+                to[picked] = x.reshape(())
+            elif every:
+                to[picked] = x
+            else:
+                to[picked] = np.broadcast_to(x, full)[mask] if picked else np.broadcast_to(x, full)[mask][0]
 
         put(self.written, np.asarray(True))
         if not isinstance(value, Number):

@@ -95,21 +95,25 @@ def exactly(x: Array, tracked: bool = True) -> Number:
 class Constants:
     """The residues of the constants of one comparison, in the order in which they are asked for.
 
-    ``moved``: the reals of constants that are no integers are so many times larger, each by its own number around 1 of
-    this distance, and so are the results of functions that round.
+    ``moved``: the distance from 1 of random factors, of which each constant that is no integer has its own, and so have
+    the results of functions that round.
     """
 
     moved: tuple[float, int] = (0.0, 0)  # the distance, and a seed
     unknowns: list[tuple[float, tuple[int, int]]] = field(default_factory=list)
     known: dict[float, tuple[int, int]] = field(default_factory=dict)
+    made: dict[float, Number] = field(default_factory=dict)  # numbers but zeros, which have signs
 
     def __post_init__(self) -> None:
         self._unknown(LOG2E)
 
     def number(self, c: float) -> Number:
         """The number of the constant ``c``."""
-        u, v = self.residues(c)
-        return Number(np.asarray(self._real(float(c))), np.asarray(u), np.asarray(v), float(c))
+        found = self.made.get(c)
+        if found is None or c == 0.0:
+            u, v = self.residues(c)
+            found = self.made[c] = Number(np.asarray(self._real(float(c))), np.asarray(u), np.asarray(v), float(c))
+        return found
 
     def _real(self, c: float) -> float:
         distance, seed = self.moved

@@ -29,7 +29,7 @@ from nautilus.vr_tile.ir import TileModule
 _NEAR = 2.0**-44  # relative distance of inputs that tell where terms cancel
 _CHANCE = 256.0  # the difference of two results of terms that cancel, in units of another such difference
 _TERMS = 1e-3  # least magnitude of the terms of a sum that cancels, for a point without residues
-_TIES = 2.0**-30  # relative distance of inputs that tell where integers are at ties: sums may have lost so many digits
+_TIES = 2.0**-30  # relative distance of inputs that tell where integers are at ties, after sums that lost digits
 _NEARBY = 40  # points close to another one at which ties are looked for
 _CANCELLING = ("large", "special")  # points at which roundings may be all that is left of a sum
 _BESIDE = 2.0**-4  # relative distance of inputs that tell which overflows the order of factors decides

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from nautilus.check.validate import numbers
-from nautilus.check.validate.expressions import Space
+from nautilus.check.validate.expressions import Known, Space
 from nautilus.check.validate.meanings import apply
 from nautilus.check.validate.memory import Malformed, Memory, Unsupported, contracted, reduced
 from nautilus.check.validate.numbers import Constants, Number, Value
@@ -98,6 +98,8 @@ class _Run:
         self.constants = constants
         self.prefix: tuple[Array, ...] = ()
         self.buffers = dict(buffers)
+        self.known = Known()
+        self.ranges: dict[tuple[int, int, int], Array] = {}
 
     def run(self) -> None:
         self.block(self.kernel.body, _Point({}, 0, np.ones((1,) * self.rank, bool)), allocated=False)
@@ -124,7 +126,7 @@ class _Run:
 
     def space(self, at: _Point) -> Space:
         local = frozenset(b.name for b in self.kernel.locals)
-        return Space(self.constants, at.variables, self.params, self.buffers, self.prefix, local)
+        return Space(self.constants, at.variables, self.params, self.buffers, self.prefix, local, None, self.known)
 
     def loop(self, s: Loop, at: _Point, allocated: bool) -> None:
         space = self.space(at)
@@ -135,9 +137,13 @@ class _Run:
             for n in range(first, last):
                 mask = at.mask if steady else at.mask & (lo <= n) & (hi > n)
                 if mask.any():
-                    self.block(s.body, replace(at, variables={**at.variables, s.var: np.asarray(n)}, mask=mask), True)
+                    variables = {**at.variables, s.var: self.known.number(n)}
+                    self.block(s.body, replace(at, variables=variables, mask=mask), True)
             return
-        values = _along(np.arange(first, max(first, last)), at.depth, self.rank)
+        key = (first, last, at.depth)
+        if key not in self.ranges:
+            self.ranges[key] = _along(np.arange(first, max(first, last)), at.depth, self.rank)
+        values = self.ranges[key]
         if values.size == 0:
             return
         if not steady and prod(np.broadcast_shapes(at.mask.shape, lo.shape, hi.shape, values.shape)) > _MOST:

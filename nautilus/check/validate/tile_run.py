@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from nautilus.check.validate import numbers
-from nautilus.check.validate.expressions import Space, literal
+from nautilus.check.validate.expressions import Known, Space, literal
 from nautilus.check.validate.meanings import apply
 from nautilus.check.validate.memory import Memory, Unsupported, contracted, reduced
 from nautilus.check.validate.numbers import Constants, Number, Value
@@ -75,6 +75,7 @@ class _Run:
         self.axes = [a.name for a in k.axes]
         self.rank = max(len(k.grid) + len(k.axes), 1)
         self.values = _Values({})
+        self.known = Known()
         self.variables: dict[str, Array] = {}
         self.mask = np.ones((1,) * self.rank, bool)
 
@@ -97,7 +98,7 @@ class _Run:
         self.block(self.kernel.body)
 
     def space(self) -> Space:
-        return Space(self.constants, self.variables, self.params, self.buffers, values=self.values)
+        return Space(self.constants, self.variables, self.params, self.buffers, values=self.values, known=self.known)
 
     def shape(self, t: TileType) -> tuple[int, ...]:
         """The shape of a tile whose elements all are present, without the dimensions of the grid."""
@@ -215,7 +216,7 @@ class _Run:
             self.mask = mask & runs
             if not self.mask.any():
                 continue
-            self.variables[op.var] = np.asarray(n)
+            self.variables[op.var] = self.known.number(n)
             self.values.found = dict(outer)
             for (arg, _), data in zip(op.carried, current, strict=True):
                 self.values.found[arg.name] = data

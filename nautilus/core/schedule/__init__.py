@@ -21,7 +21,7 @@ from nautilus.core.schedule.plans import (
     SplitPlan,
     parts_allowed,
 )
-from nautilus.core.schedule.recomputed import mapping_of, recomputed, recomputing, storing
+from nautilus.core.schedule.recomputed import mapping_of, recomputed, recomputes, recomputing, storing
 
 __all__ = [
     "MAX_SPLITS",
@@ -41,6 +41,7 @@ __all__ = [
     "options_of",
     "parts_allowed",
     "recomputed",
+    "recomputes",
     "recomputing",
     "said",
     "storing",

@@ -128,14 +128,14 @@ class SplitPlan:
     tile: Annotated[
         int,
         option(
-            "Chunks are whole multiples of so many elements.",
+            "Chunks are whole multiples of this many elements.",
             unit="elements", low=1, high=_MAX_TILE, read_by=("split-k-update",),
         ),
     ]  # fmt: skip
     interleave: Annotated[
         int,
         option(
-            "Interleaved split: so many neighbouring chunks share one range, whose tiles they take in rotation; "
+            "Interleaved split: this many neighbouring chunks share one range, whose tiles they take in rotation; "
             "divides splits.",
             unit="chunks", low=1, high=MAX_SPLITS, read_by=("split-k-update",),
         ),

@@ -41,11 +41,16 @@ def recomputed(name: str, schedule: Schedule | None) -> str:
     return base if base in planned and name not in planned else name
 
 
+def recomputes(name: str, schedule: Schedule | None) -> bool:
+    """Whether kernel ``name`` computes a few tiles of another one again, so that its registers hardly matter."""
+    return recomputed(name, schedule) != name
+
+
 def mapping_of(schedule: Schedule | None, name: str) -> MappingPlan | None:
     """The mapping of kernel ``name``; None where neither the schedule nor a rule has it."""
     for k in schedule.kernels if schedule is not None else ():
         if k.name == name:
             return k.mapping
-    if recomputed(name, schedule) != name:
+    if recomputes(name, schedule):
         return _MAPPING
     return _STORING if name.rstrip("0123456789").endswith((_PARTS, _FILL)) else None

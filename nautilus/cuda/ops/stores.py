@@ -248,7 +248,7 @@ class _Rows:
         return VECTOR_BYTES // self.stage.dtype.bytes
 
     def bytes(self, elements: str) -> str:
-        """Bytes of so many ``elements``, which are a sum."""
+        """Bytes of this many ``elements``, which are a sum."""
         return scaled(Text.of(elements, SUM), self.stage.dtype.bytes)
 
     def declare(self, r: str) -> None:

@@ -30,7 +30,7 @@ _SWAPPED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "=="}
 
 # ---- what facts say of one size
 def note_sizes(sym: Symbols) -> None:
-    """Record bounds and divisors of single dims; a fact of another form says nothing here."""
+    """Record bounds and divisors of single dims; facts of other forms are left out."""
     for statement in sym.assumes:
         if any(sym.dims[n.id].device for n in _names(statement.fact) if n.id in sym.dims):
             continue

@@ -128,7 +128,7 @@ def _analysed(
     everything = [replace(d, span=program.whole) if d.span == NO_SPAN else d for d in everything]
     everything = _said_once(sorted(everything, key=_position))
     if any(d.severity is Severity.ERROR for d in everything):
-        everything = [d for d in everything if d.code not in _UNUSED]  # what is wrong may be the use
+        everything = [d for d in everything if d.code not in _UNUSED]  # the error may hide a use
         if len(everything) > MAX_ERRORS:
             everything = [d for d in everything if d.severity is Severity.ERROR][:MAX_ERRORS]
         return Analysis(program, tuple(everything), sym)
@@ -147,7 +147,7 @@ def _drop_consequential(errors: list[Diagnostic]) -> list[Diagnostic]:
 
 
 def _said_once(found: list[Diagnostic]) -> list[Diagnostic]:
-    """``found`` without a name that is missing a second time in a line."""
+    """``found`` without a second report of a missing name in one line."""
     names = {"N0201", "N0202", "N0203", "N0208", "N0302"}
     seen: set[tuple[str, str, str, int]] = set()
     out = []

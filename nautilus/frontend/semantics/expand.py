@@ -95,7 +95,7 @@ class Expander:
             self._depth -= 1
 
     def _span(self, node: ast.Expr, frame: Frame) -> Span:
-        """Attribute errors in code of the prelude to the call."""
+        """The place of errors: that of the call, where the code is of the prelude."""
         return node.span if frame.site is None else frame.site
 
     def _expr(self, node: ast.Expr, frame: Frame, span: Span) -> Expr | None:

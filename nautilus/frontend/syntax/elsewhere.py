@@ -164,7 +164,7 @@ _STATEMENT = "a statement is a declaration or 'name[i] = expression'"
 _COMPARING = frozenset({"%", "==", "!=", "<", "<=", ">", ">="})
 
 _BY_NAME = ("a function takes no arguments by name", "an axis is an index variable in brackets: 'softmax[j](x)'")
-#: operators of other languages, of which the language has the half
+#: sign that other languages write twice -> what to write instead
 _TWICE = {"&": "and", "|": "or"}
 #: tokens behind which a value stands
 _REDUCING = frozenset({"sum", "max", "min", "prod", "any", "all", "mean", "argmax", "argmin", "softmax", "logsumexp"})
@@ -172,7 +172,7 @@ _BEFORE_VALUES = frozenset({"=", "(", ",", "+", "-", "*", "/", "//", "%", "**", 
 
 
 def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str] | None:
-    """Message and hint for a statement that does not parse at ``bad``, where it is written as elsewhere; else None."""
+    """Message and hint for a statement with the form of another language at ``bad``; None for any other one."""
     place = next((n for n, t in enumerate(tokens) if t is bad), None)
     if place is None:
         return None

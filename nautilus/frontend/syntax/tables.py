@@ -1,7 +1,7 @@
 """The LALR parser of one statement as plain tables, which are loaded without Lark.
 
 Importing Lark and rebuilding its parser from its cache takes as long as a tenth of a short compilation.  Lark finds the
-tables in the grammar (:func:`tables_of`); the loops over them are the ones of Lark, with the same callbacks.  Lark
+tables in the grammar (:func:`tables_of`); the loops over them do what those of Lark do, with the same callbacks.  Lark
 itself explains what does not parse (:mod:`nautilus.frontend.syntax.parse`).
 """
 

@@ -81,7 +81,7 @@ def vector_width(
 def shifted_width(
     buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None, axis: str, limit: int, refs: RefAxes
 ) -> tuple[int, int]:
-    """The largest vector up to ``limit`` along ``axis`` that two aligned ones have, and its shift in elements.
+    """The largest vector up to ``limit`` along ``axis`` that lies in two aligned ones, and its shift in elements.
 
     (1, 0): there is none.
 
@@ -187,7 +187,7 @@ def uniform(mask: Expr, axis: str, v: int, refs: RefAxes) -> bool:
 
 
 def _uniform_less(d: Linear, axis: str, v: int, refs: RefAxes) -> bool:
-    """``d < 0`` is uniform: the other terms are multiples of ``v``, and so is the constant's place."""
+    """Whether ``d < 0`` is uniform: the other terms are multiples of ``v``, and so is the constant's place."""
     slope = d.slope(axis)
     others = [(a, c) for a, c in d.terms.items() if not (isinstance(a, Var) and a.name == axis)]
     if any(c * divisor(a) % v or not constant_in_vector(a, axis, v, refs) for a, c in others):

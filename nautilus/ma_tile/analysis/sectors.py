@@ -97,7 +97,7 @@ def _counted(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: i
 
 
 def _steps(width: int) -> NDArray[np.int64]:
-    """For each lane a number of the step in which an access finds its line: a step moves at most the bytes of a line.
+    """The step in which an access finds the line of each lane: a step moves at most the bytes of a line.
 
     Lanes of ``width`` bytes find a line again that they share with lanes of an earlier step.  Vectors have at most
     :data:`VECTOR` bytes; more is no single access.

@@ -16,7 +16,7 @@ write.  Passes that make those P blocks run beside each other (``combine-in-bloc
   number (``grid_variables``) where the number of blocks is known only at launch;
 * shared memory that takes a temp's place: one stage a part, and all stages seen as one tile.
 
-ScheduleError where the kernels do not fit together so.
+The functions raise ScheduleError where the kernels do not fit together in this way.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A TMA copy moves a box (PTX ISA, "Tensors"; the limits are those of tensor maps): unit steps along some axes of the
 buffer, the contiguous one among them, a fixed place along the others; elements outside of the buffer arrive as zeros.
-Each axis of the tile counts one axis of the buffer, or several of them as digits (:mod:`.digits`).  A load's mask says
-no more than that when every part of it follows from "the element is inside the buffer".
+Each axis of the tile counts one axis of the buffer, or several of them as digits (:mod:`.digits`).  A load's mask has
+the same effect if every part of it follows from "the element is inside the buffer".
 
 Along the contiguous axis a box starts at a multiple of 16 bytes: an H200 ends a copy that starts elsewhere with an
 illegal instruction.  Along the other axes it may start anywhere, before the buffer too.
@@ -142,7 +142,7 @@ def multicast_part(stage: Smem, blocks: int) -> tuple[int, int] | None:
     """(slabs, rows) of a stage that one of ``blocks`` blocks loads for its cluster; None: no equal parts.
 
     Parts lie one after the other in each slab: whole slabs in order where there are enough, else each block has
-    so many positions of the stage's outermost axis, in every slab and in whole groups of 8 rows.
+    this many positions of the stage's outermost axis, in every slab and in whole groups of 8 rows.
     """
     rows, columns = tile_shape(stage.axes)
     slabs = columns * stage.dtype.bytes // stage.swizzle if stage.swizzle else 1

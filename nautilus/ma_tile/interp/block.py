@@ -403,7 +403,7 @@ def _advance(run: BlockRun, ctx: Context, op: AdvanceOp) -> None:
 
 
 def _grid_dependency(run: BlockRun, ctx: Context, op: GridWait | GridLaunchDependents) -> None:
-    """Nothing: the interpreter starts a launch after the previous one has ended."""
+    """Do nothing, because the interpreter starts a launch after the previous one has ended."""
 
 
 def _table() -> dict[type, Callable[[BlockRun, Context, Any], None]]:

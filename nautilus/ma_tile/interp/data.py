@@ -385,7 +385,7 @@ def st_shared(run: BlockRun, ctx: Context, op: SharedStore) -> None:
 
 
 def st_rows(run: BlockRun, ctx: Context, op: RowStore) -> None:
-    """Store a stage to global memory.  Which thread stores an element depends on where its row begins."""
+    """Store a stage to global memory.  The thread that stores an element depends on the place where its row begins."""
     layout, memory = run.machine.layout(op.threads), run.machine.memory
     buffer = run.machine.smem(op.slot.buffer)
     names = tuple(a.name for a in buffer.axes)

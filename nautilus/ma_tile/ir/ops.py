@@ -205,7 +205,7 @@ class GlobalLoad:
     """Loads ``vec`` registers with each instruction; ``volatile``: the compiler does not move it.
 
     ``repeat``: neighbouring registers that hold one element, as those of the elements that share a byte do.
-    ``shift``: the registers lie so many elements after a multiple of ``vec``, in two aligned vectors.
+    ``shift``: the registers lie this many elements after a multiple of ``vec``, in two aligned vectors.
     """
 
     result: Frag = declare(RESULT)

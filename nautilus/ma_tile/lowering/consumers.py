@@ -1,8 +1,8 @@
 """Sharing one axis of the tiles of a block between its consumers.
 
 Each consumer runs the kernel on its own part of one tile axis: the axis shrinks to that part, and wherever
-an expression names it, the position in the whole tile is ``consumer * part + position``.  What does not
-vary along the axis every consumer has for itself.
+an expression names it, the position in the whole tile is ``consumer * part + position``.  Every consumer
+has its own copy of a value that does not vary along the axis.
 
 A product that is contracted along the axis is the sum of one product for each part, all of which every consumer
 computes: ``dot %q, %k over r`` becomes ``dot %q_0, %k_0 over r`` and ``dot %q_1, %k_1 + … over r``.  Its operands are

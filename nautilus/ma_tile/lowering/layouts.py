@@ -12,8 +12,8 @@ those of whole tiles; elementwise work and reductions then need no conversion.  
   so they have single ones: memory combines a whole 32-byte sector at once.
 * **accumulators** of matrix instructions (:func:`accumulator`) and their projections.
 
-Tile sizes may be any integer: an axis takes the lanes and warps that divide it, the rest of its
-class's lanes and warps hold copies.
+Tile sizes may be any integer: an axis takes the lanes and warps that divide it, and the other
+lanes and warps of its class hold copies.
 """
 
 from __future__ import annotations

@@ -12,7 +12,9 @@ between threads, how operands reach its dots, and how results are stored.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
+from typing import Any
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Const, Expr, Ref, Var, rewrite
@@ -85,32 +87,20 @@ class Lowering(ABC):
     def block(self, body: tuple[vr.TileOp, ...]) -> None:
         """Lower the ops of a block in order; cheap ones are lowered at their first use."""
         for op in body:
-            match op:
-                case vr.ConstOp() | vr.IndexOp() | vr.ParamOp():
-                    self._define(op.result, op)
-                case vr.LoadOp():
-                    self._define(op.result, op)
-                    if op.buffer in self.stored:
-                        self.get(op.result, self.preferred(op.result))
-                case vr.MapOp():
-                    self._define(op.result, op)
-                    if op.result.name in self.packed:
-                        self.get(op.result, self.preferred(op.result))
-                    elif op.result.name not in self.unread:
-                        self._map(op, self._map_layout(op))
-                case vr.ReduceOp():
-                    self._define(op.result, op)
-                    self._reduce(op)
-                case vr.ScanOp():
-                    self._define(op.result, op)
-                    self._scan(op)
-                case vr.DotOp():
-                    self._define(op.result, op)
-                    self._dot(op)
-                case vr.StoreOp():
-                    self.store(op)
-                case vr.ForOp():
-                    self._for(op)
+            if not isinstance(op, vr.StoreOp | vr.ForOp):
+                self._define(op.result, op)
+            _LOWERED[type(op)](self, op)
+
+    def _early_load(self, op: vr.LoadOp) -> None:
+        """A load of a buffer that the kernel writes stays in its place."""
+        if op.buffer in self.stored:
+            self.get(op.result, self.preferred(op.result))
+
+    def _elementwise(self, op: vr.MapOp) -> None:
+        if op.result.name in self.packed:
+            self.get(op.result, self.preferred(op.result))
+        elif op.result.name not in self.unread:
+            self._map(op, self._map_layout(op))
 
     def _define(self, value: Value, op: vr.TileOp | None) -> Entry:
         self.env[value.name] = Entry(value, op, self.b.depth)
@@ -470,6 +460,20 @@ class Lowering(ABC):
             buffer = self.b.shared(hint, dtype, axes, swizzle, pad, stages)
         staged.append(buffer)
         return buffer
+
+
+#: op class -> what lowers it; engines have their own stores
+_LOWERED: Mapping[type, Callable[[Lowering, Any], None]] = {
+    **dict.fromkeys((vr.ConstOp, vr.IndexOp, vr.ParamOp), lambda _lowering, _op: None),  # lowered at their first use
+    vr.LoadOp: Lowering._early_load,
+    vr.MapOp: Lowering._elementwise,
+    vr.ReduceOp: Lowering._reduce,
+    vr.ScanOp: Lowering._scan,
+    vr.DotOp: Lowering._dot,
+    vr.StoreOp: lambda lowering, op: lowering.store(op),
+    vr.ForOp: Lowering._for,
+}
+vr.VR.complete(_LOWERED, "lowering to MA-tile IR")
 
 
 def value_axes(kernel: TileKernel) -> dict[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ they divide columns instead, all loaded operands are shared.
 
 The result is synchronous: TMA loads and MMAs that wait for themselves, in program order,
 without barriers (``ma_tile.ir.async_ops``).  Raises ScheduleError that names the dot and the reason
-where a kernel cannot be lowered so.
+where a kernel cannot be lowered in this way.
 """
 
 from __future__ import annotations

@@ -38,9 +38,8 @@ from nautilus.ma_tile.ir.async_ops import (
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, WgInstr, has_types, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MbarArrive, MmaOp, Slot, Smem, walk_ops
-from nautilus.ma_tile.verify.dependent_launch import DEPENDENT_LAUNCH_RULES
 from nautilus.ma_tile.verify.layout import same_map
-from nautilus.ma_tile.verify.module import KernelScope
+from nautilus.ma_tile.verify.scope import KernelScope
 from nautilus.ma_tile.verify.tile_scheduler import TILE_SCHEDULER_RULES
 from nautilus.targets.limits import NAMED_BARRIERS
 
@@ -322,5 +321,4 @@ WARPGROUP_RULES: Mapping[type, Callable[..., None]] = {
     TmaCommit: tma_commit, TmaWait: tma_wait, MbarInit: mbar_init, MbarExpect: mbar_expect, NamedArrive: named_arrive,
     MatrixStore: st_matrix, ProxyFence: fence_proxy, WgFence: wg_mark, WgCommit: wg_mark, WgWait: wg_wait,
     ClusterArrive: cluster_mark, ClusterWait: cluster_mark, **TILE_SCHEDULER_RULES,
-    **DEPENDENT_LAUNCH_RULES,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The rules of each op class; ``ma_tile.verify.module`` traverses the kernel and keeps the scope."""
+"""The rules of each op class; ``ma_tile.verify.scope`` traverses the kernel and keeps the scope."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from nautilus.ma_tile.ir.traverse import stored
 from nautilus.ma_tile.ir.unpack import packed_layout, pair_steps, word_layout
 from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
 from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
-from nautilus.ma_tile.verify.module import KernelScope, Rule
 from nautilus.ma_tile.verify.reductions import RULES as REDUCTIONS
+from nautilus.ma_tile.verify.scope import KernelScope, Rule
 from nautilus.ma_tile.verify.stores import STORE_RULES, atomic_store
 
 # -- registers --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.ir.ops import ReduceOp
 from nautilus.ma_tile.ir.scan import ScanOp, scan_levels
 from nautilus.ma_tile.verify.layout import same_map
-from nautilus.ma_tile.verify.module import KernelScope, Rule
+from nautilus.ma_tile.verify.scope import KernelScope, Rule
 from nautilus.ma_tile.verify.shared import element_count
 
 

@@ -15,7 +15,7 @@ from nautilus.ma_tile.ir.ops import ForOp, GlobalStore, RowStore, walk_ops
 from nautilus.ma_tile.ir.row_store import in_rows, is_range
 from nautilus.ma_tile.ir.traverse import memory_of
 from nautilus.ma_tile.verify.layout import cover_fault
-from nautilus.ma_tile.verify.module import KernelScope, Rule
+from nautilus.ma_tile.verify.scope import KernelScope, Rule
 from nautilus.targets.limits import VECTOR_BYTES
 
 

@@ -19,7 +19,7 @@ from nautilus.ma_tile.ir.tile_scheduler import (
     TileReset,
     TileSchedulerOp,
 )
-from nautilus.ma_tile.verify.module import KernelScope
+from nautilus.ma_tile.verify.scope import KernelScope
 from nautilus.ma_tile.verify.shared import element_count
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError, TargetLimitError
-from nautilus.core.schedule import recomputed
-from nautilus.passes.attempts import SPILLED, Resources
+from nautilus.core.schedule import recomputes
+from nautilus.passes.attempts import Resources, spills
 from nautilus.passes.compilation import Request, Result, Variant, Variants
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC
 
@@ -39,7 +39,7 @@ def with_variants(
         text = lower_variants(replace(result, variants=found).choice, about, spec)
         made = replace(result, modules={**result.modules, CUDA.name: text}, variants=found)
         try:
-            spilling = [r for r in assemble(made) if r.spill_stores > SPILLED]
+            spilling = [r for r in assemble(made) if spills(r)]
         except ScheduleError as error:
             refused = [error.kernel]
         else:
@@ -67,7 +67,7 @@ def accepting_spills(v: Variant) -> Iterator[str]:
     from nautilus.passes.selection.variants import UNALIGNED
 
     for k in v.module.kernels:
-        if v.name == UNALIGNED or recomputed(k.name, v.schedule) != k.name:
+        if v.name == UNALIGNED or recomputes(k.name, v.schedule):
             yield f"{v.module.name}.{k.name}"
 
 

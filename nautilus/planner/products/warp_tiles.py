@@ -28,7 +28,7 @@ WHOLE = 64  # positions that a tile has anyway along other axes of a side, from 
 FEW_TERMS = 8  # terms of a product of f32 in a step of its matrix instructions
 FEW = 16  # terms of a product whose blocks mostly store their results
 MOST_ROWS = 128  # rows of several axes that one tile has
-NEAR = 4  # an axis along which a tile reads single elements is preferred where it is so many times as long
+NEAR = 4  # an axis along which a tile reads single elements is preferred if it is this many times as long
 SMALL = 256  # elements of a result for each one of an operand, which caches then hold
 FEW_TILE = 64  # rows and columns of a tile of such a product (mixed heads: 65 us on an H100, 68 before)
 

@@ -104,7 +104,7 @@ def positions(e: Expr) -> frozenset[str]:
 
 
 def square(results: int) -> tuple[int, int, tuple[int, int]]:
-    """Rows and columns of a block, terms of a step, and warps along rows and columns, for so many ``results``."""
+    """Rows and columns of a block, terms of a step, and warps along rows and columns, for this many ``results``."""
     return (WIDE, 4, (2, 2)) if results >= BLOCKS * WIDE * WIDE else (SIDE, 8, (4, 1))
 
 
@@ -121,25 +121,27 @@ def block(grid: Mapping[str, int], row: str, column: str, side: int) -> dict[str
     return tiles
 
 
-def pair_roles(g: Draft, grid: list[str], rest: list[str], row: str, column: str, terms: str) -> tuple[int, int]:
-    """Roles of a reduction over pairs, and its warps."""
+def plan_of_pair(
+    g: Draft, grid: Sequence[str], rest: Sequence[str], row: str, column: str, terms: str
+) -> tuple[str, dict[str, AxisPlan], WarpPlan]:
+    """The loop, the roles of axes and the mapping of a reduction over pairs."""
     side, step, warps = square(prod(g.extent(x) for x in grid))
-    g.loop = terms
     loops = {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
     tiles = block({x: g.extent(x) for x in grid if not g.cut_by(x)}, row, column, side)
-    g.roles |= loops | {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
-    return warps
+    roles = loops | {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
+    return terms, roles, WarpPlan(warps=warps, stages=1, epilogue="direct")
 
 
-def reduced_pair_roles(g: Draft, grid: list[str], row: str, column: str, terms: str) -> WarpPlan:
-    """Roles and warps of a loop over the columns of pairs that other reductions combine."""
+def plan_of_reduced_pair(
+    g: Draft, grid: Sequence[str], row: str, column: str, terms: str
+) -> tuple[str, dict[str, AxisPlan], WarpPlan]:
+    """The loop over the columns of pairs that other reductions combine, the roles of axes and the mapping."""
     side, step, warps = square(prod(g.extent(x) for x in grid) * WIDE)
     cut = next((c for x in grid if (c := g.cut_by(x)) is not None and c.axis == column), None)
     wide = WIDE if cut is None else cut.tile or gcd(cut.size or WIDE, WIDE)
-    g.loop = column
-    g.roles |= {column: AxisPlan(column, LOOP, wide), terms: AxisPlan(terms, LOOP, step)}
-    g.roles |= {x: AxisPlan(x, GRID, side if x == row else 1) for x in grid}
-    return WarpPlan(warps=warps, stages=1, epilogue="direct")
+    roles = {column: AxisPlan(column, LOOP, wide), terms: AxisPlan(terms, LOOP, step)}
+    roles |= {x: AxisPlan(x, GRID, side if x == row else 1) for x in grid}
+    return column, roles, WarpPlan(warps=warps, stages=1, epilogue="direct")
 
 
 def _apart(operands: Sequence[frozenset[str]], row: str, column: str) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.records import dataclass
+from nautilus.cost.counts import Counts
 from nautilus.cost.model import MIXED, PART
-from nautilus.cost.work import Counts
 from nautilus.targets.rates import Machine
 
 

@@ -23,7 +23,7 @@ from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 
 def parts(program: Program) -> tuple[tuple[Kernel, ...], ...]:
-    """The kernels of ``program`` in order: in turn those between recurrences, and recurrences that may run together.
+    """The kernels of ``program`` in order, alternately those between recurrences and recurrences that may run together.
 
     A part of the first kind may be empty.  Without recurrences there is one part.  A kernel between recurrences is in
     the part of its first reader where it can be, so that the two may become one.

@@ -20,15 +20,18 @@ def sources(path: Path | None) -> list[tuple[str, Path]]:
 
 
 def groups(path: Path | None, wanted: str) -> dict[tuple[str, str], list[Row]]:
-    """Rows by source and key.
+    """Rows by source and key.  A row that several databases hold is listed under the first of them.
 
     ``wanted`` is a part of the spec's name, the path of its file, or a prefix of a key; empty selects all.
     """
     file_name = Path(wanted).stem if wanted.endswith(".naut") else None
     found: dict[tuple[str, str], list[Row]] = {}
+    seen: set[str] = set()
     for source, file in sources(path):
         for r in rows(file):
-            if r.name == file_name or (not file_name and (wanted in r.name or r.key.startswith(wanted))):
+            selected = r.name == file_name or (not file_name and (wanted in r.name or r.key.startswith(wanted)))
+            if selected and (line := r.line()) not in seen:
+                seen.add(line)
                 found.setdefault((source, r.key), []).append(r)
     return found
 
@@ -113,14 +116,8 @@ def showing_text(row: Row) -> str:
 def exported(path: Path | None, wanted: str, everything: bool) -> str:
     """Lines of a database: the best row of each key, or all rows with ``everything``."""
     out: list[Row] = []
-    seen: set[str] = set()
     for own in groups(path, wanted).values():
-        chosen = own if everything else ranked(own, lambda: "")[:1]
-        for r in chosen:
-            line = r.line()
-            if line not in seen:
-                seen.add(line)
-                out.append(r)
+        out += own if everything else ranked(own, lambda: "")[:1]
     return "".join(r.line() for r in sorted(out, key=lambda r: (r.name, r.key, r.schedule_hash, r.time)))
 
 

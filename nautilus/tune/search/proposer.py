@@ -125,12 +125,12 @@ class Proposer:
         least = expected - doubt
         return [(left[n], float(least[n])) for n in np.argsort(least, kind="stable")]
 
-    def change(self, seen: Set[str], turn: int) -> Values | None:
+    def change(self, seen: Set[str], number: int) -> Values | None:
         """The new point near one of the best points that has the best sum of effects."""
         best = self.study.best(_BASES)
         if not best:
             return None
-        values = best[turn % len(best)][2]
+        values = best[number % len(best)][2]
         known = effects(values, self.base, self._estimates(), self.study.points())
         for near in proposals(values, known, _PROPOSED):
             own = self.space.hash_of(near)

@@ -41,9 +41,9 @@ _DULL = 16  # consecutive useless samples before the enumeration
 _AHEAD = 2  # built candidates queued for each device
 INTERNAL_ERROR = "internal-error"  # the state of a candidate that shows a bug of the compiler
 _FINALISTS = 4
-_SAMPLED = 4  # one of so many samples comes from Optuna's sampler alone, and one from the measured effects
+_SAMPLED = 4  # one of this many samples comes from Optuna's sampler alone, and one from the measured effects
 _MODELLED = 0.25  # share of the trials at the start in which all samples follow the cost model
-_PREFILTER_SHARE = 4  # one of so many builders evaluates pre-filter points; idle builders all do
+_PREFILTER_SHARE = 4  # one of this many builders evaluates pre-filter points; idle builders all do
 
 
 class Search:

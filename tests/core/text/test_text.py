@@ -50,7 +50,7 @@ def leaf(dtype: DType) -> st.SearchStrategy[Expr]:
 
 
 @st.composite
-def exprs(draw: st.DrawFn, dtype: DType | None = None, depth: int = 4) -> Expr:
+def exprs(draw: st.DrawFn, dtype: DType | None = None, depth: int = 3) -> Expr:
     if dtype is None:
         dtype = draw(st.sampled_from([DType.F32, DType.F64, DType.I32, DType.I64, DType.BOOL]))
     if depth == 0 or draw(st.integers(0, 4)) == 0:

@@ -21,7 +21,7 @@ from tests.endtoend.support import compiled, travel
 WHOLE = "NAUTILUS_FUZZ" in os.environ
 SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", str(2 * len(FAMILIES)))))
 NAMES = tuple(TARGETS)
-COMPILED = len(FAMILIES) + 1  # NVRTC compiles one of so many, of every family in turn
+COMPILED = len(FAMILIES) + 1  # NVRTC compiles one of this many, of all families alternately
 
 
 def cases() -> list[tuple[int, str]]:

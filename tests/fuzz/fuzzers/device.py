@@ -1,6 +1,6 @@
 """The fuzzer of kernels: a spec runs on the GPU of this machine, and its results are compared with the Spec in float64.
 
-Each case takes one of the generators of specs in turn.  Half of the cases are compiled as if their tensors were large.
+Each case takes the next one of the generators of specs.  Half of the cases are compiled as if their tensors were large.
 Without a GPU there is no such fuzzer.  On a machine with several GPUs each process uses one of them.
 """
 

@@ -1,7 +1,7 @@
 """The fuzzer of printed texts: the text of a spec runs on the simulated GPU, and its results are compared with the Spec
 in float64.
 
-Each case takes one of the generators of specs in turn.  Half of the cases are compiled as if their tensors were large.
+Each case takes the next one of the generators of specs.  Half of the cases are compiled as if their tensors were large.
 Without a C++ compiler there is no such fuzzer.
 """
 

@@ -1,9 +1,11 @@
-"""Every op has its verifier rule, interpreter, emitter and cost: the tables of the level lack none."""
+"""Every op has its verifier rule, interpreter, emitter, lowering and cost: the tables of the level lack none."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +21,7 @@ from nautilus.cuda.ops import elementwise
 from nautilus.ma_tile.interp import block
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, WITHOUT_WGMMA, check_instructions
 from nautilus.ma_tile.ir.values import MA
-from nautilus.ma_tile.verify.module import rules
+from nautilus.ma_tile.verify.module import RULES
 
 CLASSES = {cls.__name__: cls for cls in MA.ops}
 
@@ -32,7 +34,7 @@ def cases(f: Callable[..., Any]) -> set[type]:
 
 
 def test_verifier_and_interpreter() -> None:
-    assert set(rules()) == set(MA.ops)
+    assert set(RULES) == set(MA.ops)
     own = cases(block.BlockRun._control) | {CLASSES["BreakOp"]}
     assert own == set(block._CONTROL) | {CLASSES["TmaLoad"]}
     assert set(block._DATA) | set(block._CONTROL) == set(MA.ops)
@@ -61,9 +63,10 @@ def test_an_element_type_without_instruction_is_an_error() -> None:
 
 
 def test_cost() -> None:
-    counted = cases(work.Counter.block) | cases(work.Counter.leaf)
-    assert counted | FREE == set(MA.ops)
-    assert counted & FREE == {CLASSES[n] for n in ("Barrier", "ClusterArrive")}
+    inside = cases(work.Counter.block)
+    assert inside == set(work._WITH_BODIES)
+    assert set(work._COUNTED) | inside | FREE == set(MA.ops)
+    assert not set(work._COUNTED) & (inside | FREE) and not inside & FREE
 
 
 def test_a_missing_entry_is_an_error() -> None:
@@ -72,3 +75,32 @@ def test_a_missing_entry_is_an_error() -> None:
     del table[CLASSES["ClusterWait"]]
     with pytest.raises(TypeError, match="ma-tile: a table: missing or unknown: ClusterWait"):
         MA.complete(table, "a table")
+
+
+_IMPORT = """
+import importlib, sys
+import nautilus.ma_tile.ir.ops
+from nautilus.core.ops import Effect, op
+from nautilus.ma_tile.ir.values import MA
+from nautilus.vr_tile.ir import VR
+
+for level in (MA, VR):
+    op(level, "extra.op", Effect.FENCE)(type("Extra", (), {}))
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except TypeError as error:
+        print(error)
+"""
+
+
+def test_an_op_without_entries_is_an_error_at_the_import_of_each_table() -> None:
+    tables = {
+        "ma_tile.verify.module": "ma-tile: verifier rules", "ma_tile.interp.block": "ma-tile: interpreter",
+        "cuda.emit": "ma-tile: printers", "cost.work": "ma-tile: costs",
+        "vr_tile.verify": "vr-tile: verifier rules", "vr_tile.interp": "vr-tile: interpreter",
+        "ma_tile.lowering.ops": "vr-tile: lowering to MA-tile IR",
+    }  # fmt: skip
+    names = [f"nautilus.{name}" for name in tables]
+    done = subprocess.run([sys.executable, "-c", _IMPORT, *names], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{what}: missing or unknown: Extra" for what in tables.values()]

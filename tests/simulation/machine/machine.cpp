@@ -34,7 +34,7 @@ constexpr size_t STACK = 256 * 1024;
 
 static vector<char*> free_stacks;
 static vector<Register*> free_registers;
-constexpr int POLICIES = 5;  // threads in turn, last first, random, random with pauses, one warp last
+constexpr int POLICIES = 5;  // threads in order, last first, random, random with pauses, one warp last
 
 void fault(const char* format, ...) {
     va_list list;

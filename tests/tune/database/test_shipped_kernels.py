@@ -1,4 +1,5 @@
-"""Each shipped row gives the kernel that was measured: its CUDA text is as recorded, but for names and comments.
+"""Each shipped row is found, and gives the kernel that was measured: its CUDA text is as recorded, but for names
+and comments.
 
 ``kernels.json`` holds a digest a row, recorded when the rows were measured.  ``python -m
 tests.tune.database.test_shipped_kernels`` records them again, for a change that means to change kernels.
@@ -9,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nautilus.driver import Request, compile_file
-from nautilus.tune.database.rows import Row
+from nautilus.tune.database.lookup import tuned_schedule
+from nautilus.tune.database.rows import Row, schedule_hash
 from nautilus.tune.database.store import SHIPPED, rows
 from tests.shipped import SPECS
 
@@ -32,11 +35,11 @@ def digest(cuda: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def kernel(row: Row) -> str:
-    """The digest of the CUDA text that the row's schedule gives."""
+def request(row: Row) -> Request:
+    """The request for which the database has the row."""
     (path,) = [p for p in SPECS if p.stem == row.name]
     sizes = {n: v for n, v in row.sizes.items() if v is not None}
-    return digest(compile_file(Request(path, row.arch, sizes, row.read_schedule(), row.precision)).cuda)
+    return Request(path, row.arch, sizes, precision=row.precision)
 
 
 def test_a_digest_looks_at_the_text_alone() -> None:
@@ -52,8 +55,17 @@ def test_every_row_is_recorded() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=[f"{r.name}-{r.key[:6]}" for r in ROWS])
-def test_a_row_gives_the_kernel_that_was_measured(row: Row) -> None:
-    assert kernel(row) == json.loads(RECORDED.read_text())[row.key]
+def test_a_row_is_found_and_gives_the_kernel_that_was_measured(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nautilus.tune.database.lookup.device_here", lambda: row.device)
+    result = compile_file(replace(request(row), lookup=tuned_schedule))
+    assert result.tuned and not result.lookup_failure
+    assert result.context.schedule is not None and schedule_hash(result.context.schedule) == row.schedule_hash
+    assert digest(result.cuda) == json.loads(RECORDED.read_text())[row.key]
+
+
+def kernel(row: Row) -> str:
+    """The digest of the CUDA text that the row's schedule gives."""
+    return digest(compile_file(replace(request(row), schedule=row.read_schedule())).cuda)
 
 
 if __name__ == "__main__":

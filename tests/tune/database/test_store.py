@@ -163,3 +163,13 @@ def test_export_gives_the_best_of_each_key(tmp_path: Path) -> None:
     assert [r.name for r in rows(tmp_path / "out")] == ["fast", "other"]
     assert len(dbtool.exported(path, "", True).splitlines()) == 3
     assert dbtool.exported(path, "slow", False).count("\n") == 1
+
+
+def test_a_row_of_two_databases_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    user, shipped = tmp_path / "user", tmp_path / "shipped"
+    append(shipped, [row(name="both"), row(OTHER, name="shipped")])
+    append(user, [row(name="both")])
+    monkeypatch.setattr(dbtool, "user_path", lambda: user)
+    monkeypatch.setattr(dbtool, "SHIPPED", shipped)
+    assert [(r["name"], r["source"]) for r in dbtool.listing(None, "")] == [("both", "user"), ("shipped", "shipped")]
+    assert [r.name for r in dbtool.showing(None, "", 5)] == ["both", "shipped"]

@@ -19,7 +19,7 @@ from nautilus.core.records import dataclass
 #: taken: where one element in twenty has no value on one side of a rounding, a smaller share gives none.
 ELEMENTS: Final = (1 / 100, 1 / 20, 1 / 4)
 INPUTS: Final = 1 / 16
-_LEAST: Final = 4  # least number of elements that are left out, where the output has so many
+_LEAST: Final = 4  # least number of elements that are left out, where the output has this many
 _MARGIN: Final = 1.1  # factor between what was found and what is stated
 _DECIDES: Final = 2.0  # the figure with the largest errors, in units of that without them
 

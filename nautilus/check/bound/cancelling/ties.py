@@ -27,7 +27,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.frontend.spec import Spec
 
-FLIPS = 1024  # one element in so many of those that a step decides about is taken to be at a tie
+FLIPS = 1024  # one element in this many of those that a step decides about is taken to be at a tie
 _PART = 1 / 16  # the unit of errors of arguments, relative to the period, above which their remainders may be any
 _KEEP_WHOLE = frozenset({"neg", "abs", "min", "max", "add", "sub", "mul"})
 

@@ -249,7 +249,7 @@ def _points(d: Definition) -> tuple[int, int]:
 
 
 def _positions(t: Tensor, along: Along, elements: int) -> dict[int, Array]:
-    """A few indices along each independent axis of output ``t``, so that it has about so many ``elements``."""
+    """A few indices along each independent axis of output ``t``, so that it has about this many ``elements``."""
     sizes = [n if isinstance(n, int) else 1 for n in t.shape]
     others = int(np.prod([n for p, n in enumerate(sizes) if p not in along.free and p != along.axis]))
     count = max(2, elements // max(others, 1))

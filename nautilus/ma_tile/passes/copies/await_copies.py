@@ -63,7 +63,7 @@ class _Awaited:
     kernel: MemKernel
     smem: Mapping[str, Smem]
     pipeline: PipelineState
-    written: bool  # threads write shared memory too: loads must not overtake what they wrote there
+    written: bool  # threads write shared memory too: loads are issued after these writes are complete
 
     def block(self, body: Ops) -> Ops:
         """``body`` with each run of loads replaced."""

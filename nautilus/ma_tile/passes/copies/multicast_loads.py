@@ -14,8 +14,8 @@ the tile (``analysis.tma_boxes.multicast_part``) to the same address in both.  H
 Other pipelines are not changed.  There is no deadlock: consider the first instance in program order that some producer
 has not issued.  Its stage is released by consumers that wait for earlier instances only, all of which are issued.
 
-A kernel without roles is not changed.  ScheduleError where the number of tiles is not a multiple of the cluster
-size, where no load is the same in both blocks, and for dynamic tile scheduling.
+A kernel without roles is not changed.  The pass raises ScheduleError where the number of tiles is not a multiple of
+the cluster size, where no load is the same in both blocks, and for dynamic tile scheduling.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ A kernel is not changed (its loads are then awaited in place, ``await-copies``) 
 * threads exchange values through shared memory, because this needs barriers of the whole block; those of one consumer
   may do so in a stage of its own (``stage-stores``).
 
-ScheduleError: stages, waits or registers do not fit (PTX ISA, "setmaxnreg").
+The pass raises ScheduleError where stages, waits or registers do not fit (PTX ISA, "setmaxnreg").
 """
 
 from __future__ import annotations

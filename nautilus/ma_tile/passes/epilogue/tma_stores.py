@@ -16,7 +16,8 @@ last store has read the stage; the bytes of the store are written when the store
 ``tma-aliased``: the stage is that of a loaded left operand of the same shape and type, if each consumer has its own
 stage and no op reads it between the store and the next load.  Its release then stands after the wait
 (``specialise-warps``).  If the operand's columns are another axis, the columns of the stored tile take that axis's name
-(``rewriting.rename_axis``).  ScheduleError: there is no such operand.
+(``rewriting.rename_axis``).  The pass raises ScheduleError where
+there is no such operand.
 
 ``tma-staged``: always in pieces or double-buffered.  The buffer has no bytes of its own: ``specialise-warps`` places it
 in a stage of a load pipeline (``rewriting.stage_aliasing``).

@@ -21,8 +21,8 @@ analysis of a loop runs to a fixed point.  After a loop, copies of the last iter
 may hold there: a pipeline fetches nothing in them.  A commit without which the waits and barriers are the same is
 dropped: its copies then belong to the next group.
 
-Kernels with warp roles do not change, because ``specialise-warps`` has synchronised them.  Neither do kernels whose TMA
-loads have waits already.
+Kernels with warp roles do not change, because ``specialise-warps`` has synchronised them.  Kernels whose TMA loads
+have waits already do not change either.
 """
 
 from __future__ import annotations

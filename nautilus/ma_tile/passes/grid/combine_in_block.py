@@ -19,7 +19,8 @@ share no data before the end, so none waits for another before it.
 
 ``analysis.split_k_combine`` states the requirements on the temps and how A's grid variables are found.
 
-ScheduleError: the kernels do not fit together in this way.  Runs late: both kernels are synchronised.
+The pass raises ScheduleError where the kernels do not fit together in this way.  It runs late: both kernels are
+synchronised.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ first.  Parts have bytes of their own after A's: the first block may still use a
 
 ``analysis.split_k_combine`` states the requirements on the temps and how A's grid variables are found.
 
-ScheduleError: the kernels do not fit together in this way.  Runs after ``combine-in-block`` and may take its kernels.
+The pass raises ScheduleError where the kernels do not fit together in this way.  It runs after ``combine-in-block``
+and may take its kernels.
 """
 
 from __future__ import annotations

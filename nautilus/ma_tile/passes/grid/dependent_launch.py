@@ -19,7 +19,8 @@ A kernel that computes tiles of the previous one again (``recompute-masked``) is
 because it has no work but to read flags: its launch is most of its cost.
 
 A kernel that fetches tiles from the tile counter is not changed, because the counter is cleared between the launches.
-Nor is one whose first numbers are read from results of earlier kernels, because they are read before the wait.
+A kernel whose first numbers are read from results of earlier kernels is not changed either, because they are read
+before the wait.
 """
 
 from __future__ import annotations

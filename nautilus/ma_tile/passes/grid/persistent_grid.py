@@ -154,7 +154,7 @@ class _Persistent:
         consumers = self.plan.warpgroups
         mod = calc("mod", Var(self.iteration), consumers)
         moves = tuple(AdvanceOp(name, by) for name, by in self._uses(body).items())
-        busy = [n for n, op in enumerate(body) if any(map(_in_turn, walk_ops((op,))))]
+        busy = [n for n, op in enumerate(body) if any(map(_is_ordered, walk_ops((op,))))]
         mine = IfOp(calc("eq", mod, Var(CONSUMER)), ordered(body, busy, consumers))
         others = IfOp(calc("ne", mod, Var(CONSUMER)), moves)
         last = role.first_warp + consumers * GROUP_WARPS
@@ -223,7 +223,7 @@ def narrowed(loop: ForOp, cond: Expr) -> ForOp | None:
     return replace(loop, hi=simplify(calc("min", loop.hi, most)))
 
 
-def _in_turn(op: MemOp) -> bool:
+def _is_ordered(op: MemOp) -> bool:
     return isinstance(op, MbarWait) or (isinstance(op, MmaOp) and op.instr in WGMMA)
 
 

@@ -2,8 +2,8 @@
 
 Before this pass every MMA is synchronous.  The pass makes each of them asynchronous in a group of its own
 (``wg.fence``, MMA, ``wg.commit``) and places ``wg.wait n`` as late as it may stand.  Groups retire in
-order, so n is how many younger ones may stay outstanding.  Each group has its fence even where no fragment was
-touched since the last one: the assembler may move registers there (its C7519).  A group must be retired before
+order, so n is the number of younger groups that may stay outstanding.  Each group has its fence, also where no fragment
+was touched since the last one: the assembler may move registers there (its C7519).  A group must be retired before
 
 * an op that reads its result, other than the next MMA of the same accumulator;
 * a load of a vector from shared memory that is used with the result, such as the columns of a mask: the values that

@@ -18,10 +18,9 @@ the loop has no copies that run ahead: it waits for memory in any case.  The las
 again, so that the loads of the loop have no condition.  In loops of warpgroup MMAs, whose consumers have few registers,
 only what operands in shared memory are made from is loaded ahead, such as the scales of a dequantised tile.
 
-How many of the loads move is a matter of price: a load that is awaited leaves its warp idle unless other warps of the
-multiprocessor work, and a load ahead takes registers, which may cost a block of the multiprocessor.  The pass makes
-the module with the first loads in order that a few registers hold (:data:`ROOMS`), and takes the cheapest one by the
-cost model.
+The cost model decides how many of the loads move.  A warp that waits for a load is idle unless other warps of the
+multiprocessor work, and a load ahead takes registers, so that the multiprocessor may have one block fewer.  The pass
+makes a module for each number of registers in :data:`ROOMS`, with the first loads that fit, and takes the cheapest one.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ warpgroup waits for the last arrival, as in a persistent grid under pingpong til
 
 Pingpong tile scheduling orders the MMAs of warpgroups without this pass (``persistent-grid``).
 
-ScheduleError where the number of passes through the barrier would depend on the warpgroup.
+The pass raises ScheduleError where the number of passes through the barrier would depend on the warpgroup.
 """
 
 from __future__ import annotations

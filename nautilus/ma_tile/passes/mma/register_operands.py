@@ -48,12 +48,12 @@ class RegisterOperands:
             ahead = pipeline(resident, plan.rescale_placement == "late") if plan.pipeline_mma else resident
             loops = (op for op in walk_ops(ahead.body) if isinstance(op, ForOp))
             repeated = (op for op in loops if most_iterations(op, {}) not in (0, 1))
-            return k if any(_in_turn(op) for op in repeated) else resident
+            return k if any(_computes_operands(op) for op in repeated) else resident
 
         return each_planned_kernel(module, self, WarpgroupPlan, one)
 
 
-def _in_turn(loop: ForOp) -> bool:
+def _computes_operands(loop: ForOp) -> bool:
     """Whether an MMA of a left operand from outside is followed by one of an operand made in the same iteration."""
     made = {f.name for op in walk_ops(loop.body) for f in bound(op)}
     inside = made | {arg.name for arg, _ in loop.carried}

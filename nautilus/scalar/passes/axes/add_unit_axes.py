@@ -6,7 +6,7 @@ One query for each head of keys is the product of a matrix and a vector, and so 
     O[b, h, d] = sum[j](f(S[b, h, j]) * V[b, j, h, d])  ->  O[b, h, u, d] = sum[j](f(S[b, h, u, j]) * V[b, j, h, d])
 
 With ``u`` they are products of matrices, which stream their operands through shared memory, in chunks that the warps of
-a block take in turn.  That is the program of a spec that has the axis itself, so that the spelling decides nothing.
+a block take one after another.  A spec that has the axis itself has the same program.
 
 The matrices are of 16 bits, or computed from a tensor of 8 bits or fewer and others of 16 bits, and read along ``j``,
 which has at least :data:`LONG` elements.  A block holds the other axes of both, of at most :data:`HELD` elements.  The

@@ -278,7 +278,7 @@ def _runs(rank: int, joined: set[int]) -> list[tuple[int, int]]:
 
 
 def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) -> Def:
-    """``d`` over the axes that remain, with indices of so many dimensions as the buffers then have."""
+    """``d`` over the axes that remain, with indices of this many dimensions as the buffers then have."""
     following = {x: y for name, x, y in pairs if name == d.name}
     first = [x for x in following if x not in following.values()]
     chains = [tuple(_chain(x, following)) for x in first]

@@ -39,7 +39,7 @@ from nautilus.targets.limits import MMA_DEPTH
 
 ROW = 128  # bytes of the longest step of a loop along one axis
 SHORT = 64  # bytes of a step that is still faster than a loop for each axis
-PADDED = 2  # padding adds at most one term for so many terms
+PADDED = 2  # padding adds at most one term for this many terms
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class StoreMatrices:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """``program`` with so many more ``kernels``, which store ``bytes``."""
+    """``program`` with this many more ``kernels``, which store ``bytes``."""
 
     program: Program
     bytes: int

@@ -11,7 +11,7 @@ No element of ``S`` is read elsewhere, so the sum may have the condition of its 
     S[n, e] sum= Q[n, d] * K[col[e], d] where ptr[n] <= e and e < ptr[n + 1]
 
 The planner then sees that no two rows have a column in common: a matrix product of many rows would compute nearly
-nothing but elements that nobody reads.
+nothing but elements that have no reader.
 
 It is done for temps that are products of a row for each segment and a column for each position, and that all readers
 read at distinct axes under one condition, by which segments follow each other.  The product is then computed in front

@@ -70,7 +70,7 @@ from nautilus.vr_tile.rewriting.finite_factors import is_plain, met, tests
 from nautilus.vr_tile.rewriting.rank_one import rank_one
 from nautilus.vr_tile.rewriting.subtiles import independent, subtiles
 
-_BLOCKS = 128  # blocks of the second kernel, at least, where there are so many tiles
+_BLOCKS = 128  # blocks of the second kernel, at least, if it has as many tiles
 _MOST_FLAGS = 8192  # flags that a block of the second kernel reads
 _PART = 4096  # flags of columns that a block of the second kernel reads at once
 _SOME = 16  # tiles that a block of the second kernel tests where their number is known only at launch

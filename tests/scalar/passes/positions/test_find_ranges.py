@@ -58,7 +58,7 @@ def test_results_are_those_of_all_blocks(name: str, arch: str, tmp_path: Path) -
     n, inputs, condition = CONDITIONS[name]
     path = tmp_path / "given.naut"
     path.write_text(HEAD.format(n=n, inputs=inputs, condition=condition))
-    report = check_spec(Request(path, arch), steps=False, only=("random",))
+    report = check_spec(Request(path, arch), steps=False, full_size=True, only=("random",))
     assert report.ok, report.text()
 
 

@@ -1,0 +1,67 @@
+"""Counts of work: of one consumer by hardware unit, and of a whole kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from nautilus.core.records import dataclass
+from nautilus.cost.reads import Access
+
+
+@dataclass(slots=True)
+class Counts:
+    """Work for each tile of one consumer: a warpgroup, a warp of a split-K block, or a block without warp roles.
+
+    Cycles are those of a multiprocessor without other work.
+    """
+
+    wgmma: Any = 0.0  # cycles of the tensor cores at the rate of wgmma
+    warp_mma: Any = 0.0  # the same for mma.sync
+    special: Any = 0.0  # results of the special-function unit, exposed
+    issue: Any = 0.0  # warp instructions, exposed
+    special_under: Any = 0.0  # special-function results covered by outstanding MMAs
+    issue_under: Any = 0.0  # warp instructions covered by outstanding MMAs
+    sectors: Any = 0.0  # sectors of memory that stores write in part, those of each instruction by themselves
+    finds: Any = 0.0  # cycles in which L1 looks up the lines of loads
+    meets: Any = 0.0  # atomic operations on each line of memory, which follow each other
+    shared: Any = 0.0  # bytes that warps read and write in shared memory
+    drains: Any = 0.0  # waits for the last outstanding MMA
+    barriers: Any = 0.0  # barriers of all threads of the block
+    cluster_syncs: Any = 0.0  # cluster barriers after stores into another block's shared memory
+    lane_reductions: Any = 0.0  # shuffle reductions in loops, whose latency no work of the same consumer hides
+    chain: Any = 0.0  # cycles in which iterations wait for each other's results
+    waits: Any = 0.0  # iterations that wait for copies of their own
+    stalls: Any = 0.0  # loads in loops of MMAs for whose time a warp waits
+    read: Any = 0.0  # bytes loaded
+    lines: Any = 0.0  # rows of shared memory that TMA loads fill
+    flops: Any = 0.0
+
+
+@dataclass(slots=True)
+class Work:
+    """The work of a kernel.
+
+    ``consumer``: that of a consumer warpgroup, or a warp of a split-K block.  ``loads``: what tiles read, by buffer.
+    """
+
+    tiles: int
+    consumer: Counts
+    loads: dict[tuple[str, int], Access]
+    consumers: int
+    warps: int  # warps of one consumer
+    separate_tiles: bool  # each consumer works on a tile of its own (CUTLASS: pingpong)
+    order: str  # assignment of tiles to blocks: none | static | snake | dynamic
+    specialised: bool
+    ordered: bool  # an ordered barrier alternates the MMAs of consumers (ping-pong)
+    pipeline_bytes: float  # most outstanding bytes of a block
+    pipelines: dict[str, tuple[int, bool]]  # shared buffer loaded in a loop -> (stages, released one iteration late)
+    stage_bytes: float  # bytes that one iteration loads, over all pipelines
+    evaluated: int  # tiles counted one by one
+    cluster: int  # blocks that share loads by multicast
+    stored: frozenset[str] = field(default_factory=frozenset)
+    moved: Mapping[str, float] = field(default_factory=dict)  # bytes of sectors that plain loads of a tile move
+    gathered: Mapping[str, float] = field(default_factory=dict)  # those of elements whose places are read
+    anywhere: Mapping[str, float] = field(default_factory=dict)  # whole sectors of elements that lie alone
+    combines: bool = False  # independent warps compute partial results that their block combines (split-K)
