@@ -22,7 +22,6 @@ from nautilus.core.expr.nodes import Expr, Param
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
-from nautilus.cost.each_op import work_of_ops
 from nautilus.cost.estimates import estimated, longest, segment_lengths, starts_of, window_ends
 from nautilus.cost.model import KernelEstimate
 from nautilus.ma_tile.interp.block import _DATA, BlockRun
@@ -35,6 +34,7 @@ from nautilus.ma_tile.ir import tile_scheduler as ts
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents, GridWait
 from nautilus.ma_tile.ir.traverse import defined, reads
 from nautilus.ma_tile.text.printer import format_op
+from nautilus.report.timeline.each_op import work_of_ops
 from nautilus.report.timeline.slices import Slice, Timeline
 from nautilus.report.timeline.units import Durations, Units, durations
 from nautilus.targets.rates import Machine as Rates
