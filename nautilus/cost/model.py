@@ -111,7 +111,7 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     slots = min(m.multiprocessors * resident, max(1, blocks))
     active_blocks = min(resident, -(-slots // m.multiprocessors))
     moved = traffic(module, work, slots, m, target.smem_sm - float(kernel.smem_bytes) * active_blocks)
-    memory = _bandwidth_seconds(moved, slots, m) if work.plain else _memory_seconds(moved, work, slots, m)
+    memory = _memory_seconds(moved, work, slots, m)
     waited = max(memory, moved.sectors / m.l2_sectors)
     latency = _latency(moved, work, m)
     span = _makespan(_tile_cycles(work, m, active_blocks, persistent, latency), work, slots, active_blocks)
@@ -123,7 +123,8 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     held = 1.0 - REGISTER * min(loads_ahead(kernel), MOST_AHEAD)
     if work.plain:  # its blocks queue for what they read as they do for the multiprocessor; no one waits for stores
         read = 1.0 - moved.written / max(1.0, moved.dram)
-        share = read * waited * m.clock * min(m.multiprocessors, slots) / work.tiles
+        full = max(_bandwidth_seconds(moved, slots, m), moved.sectors / m.l2_sectors)
+        share = read * full * m.clock * min(m.multiprocessors, slots) / work.tiles
         cycles = _tile_cycles(work, m, active_blocks, persistent, latency, share)
         alone = _tile_cycles(work, m, 1, persistent, latency, share)
         together = _makespan(cycles, work, slots, active_blocks, float(alone[0])) / m.clock
@@ -382,7 +383,7 @@ def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float
 
 
 def _bandwidth_seconds(moved: Traffic, slots: int, m: Machine) -> float:
-    """Seconds of the memory traffic of plain loads at its full rate; how long blocks wait says how many are out."""
+    """Seconds of the memory traffic at its full rate."""
     full = m.dram_read if moved.written < 0.1 * moved.dram else m.dram
     return moved.dram / min(full, min(m.multiprocessors, slots) * m.load_rate)
 
