@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+import numpy as np
+
 from nautilus.core.records import dataclass
+from nautilus.cost.latency import Waits
 from nautilus.cost.reads import Access
 
 
@@ -60,8 +63,14 @@ class Work:
     stage_bytes: float  # bytes that one iteration loads, over all pipelines
     evaluated: int  # tiles counted one by one
     cluster: int  # blocks that share loads by multicast
+    waits: Waits  # of a warp for plain loads
     stored: frozenset[str] = field(default_factory=frozenset)
     moved: Mapping[str, float] = field(default_factory=dict)  # bytes of sectors that plain loads of a tile move
     gathered: Mapping[str, float] = field(default_factory=dict)  # those of elements whose places are read
     anywhere: Mapping[str, float] = field(default_factory=dict)  # whole sectors of elements that lie alone
     combines: bool = False  # independent warps compute partial results that their block combines (split-K)
+
+    @property
+    def plain(self) -> bool:
+        """Whether there are neither MMAs nor pipelines of copies."""
+        return not self.pipelines and not np.any(self.consumer.flops)

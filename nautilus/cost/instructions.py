@@ -14,7 +14,7 @@ from nautilus.ma_tile.ir import ops as ma
 
 #: results of the special-function unit
 SPECIAL: Mapping[str, float] = {f.name: f.special for f in FUNCTIONS.values() if f.special}
-_SLOTS: Mapping[str, float] = {f.name: f.slots for f in FUNCTIONS.values()}
+_SLOTS: Mapping[str, float] = {f.name: f.issued or f.slots for f in FUNCTIONS.values()}
 #: share of warps that execute an operation which is skipped while all second operands of the warp are neutral
 SKIPPED: Mapping[str, float] = {"mul_unless_one": 0.4}
 assert {f.name for f in FUNCTIONS.values() if f.skips is not None} == SKIPPED.keys()

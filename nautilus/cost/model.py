@@ -3,12 +3,14 @@
 The model combines for each kernel the cycles of one tile on a multiprocessor (``_tile_cycles``), the distribution of
 tiles over resident blocks (``_makespan``), the clock frequency under the load, the memory traffic with L2 reuse
 between waves, and the sectors that L1 loads from L2 (``cost.traffic``).  Asynchronous MMA and elementwise work that
-overlap take the longer time plus a part of the shorter one; dependent work takes the sum.  A time is that of one launch
-on a cool GPU.
+overlap take the longer time plus a part of the shorter one; dependent work takes the sum.  In kernels of plain loads
+without MMAs, blocks queue for the multiprocessor and for the memory, and wait as :mod:`.latency` says.  A time is that
+of one launch on a cool GPU.
 
 The constants are fitted to measurements on an H200: back-to-back GEMMs at D = 64, 128 and 256 in about 40 schedules,
-GEMMs in 25 tiles x 5 shapes, row-wise kernels, reads at the memory rate, and decoding with split-K warps.  The purpose
-is ranking: times are within a factor of 1.5 on these kernels, and measurement decides.
+GEMMs in 25 tiles x 5 shapes, row-wise kernels, reads at the memory rate, decoding with split-K warps, and the kernels
+of 340 specs of all kinds.  The purpose is ranking: times are within a factor of 1.5 on most of these kernels, and
+measurement decides.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.records import dataclass
-from nautilus.cost.combining import REGISTER, loads_ahead
 from nautilus.cost.estimates import estimated
+from nautilus.cost.latency import REGISTER, loads_ahead
 from nautilus.cost.registers import estimate_registers
-from nautilus.cost.traffic import Traffic, traffic
+from nautilus.cost.traffic import KEPT, Traffic, traffic
 from nautilus.cost.work import Counts, Numbers, Work, count
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.targets.limits import Limits, limits
@@ -35,10 +37,11 @@ ORDERED = 0.45  # exposed share of elementwise work outside async MMA, for ping-
 LOCKSTEP = 0.75  # ORDERED for consumer warpgroups without ping-pong, which mostly run the same phase
 PART = 2.5  # cycles of a sector of memory of which an instruction stores a part
 COUPLED = 0.02  # share of a cluster's time in which its blocks wait for each other
-INDEPENDENT = 0.06  # exposed share of the shorter of work and traffic, for warps with independent pipelines
+INDEPENDENT = 0.06  # exposed share of the shorter of work and traffic, for warps that do not wait for each other
 MOST_AHEAD = 32  # registers for loads ahead that have a price
 MIXED = 0.3  # exposed share of the shorter of special-function and other instructions, which share issue slots
 LOOKUP = 1.1  # cycles in which L1 finds a line of a load
+DEPENDENT = 0.3  # cycles that an instruction of a lone warp waits for earlier ones
 SHARP = 6.0  # exponent of the overlap of work and copies: of two equal times, seven eighths of one are hidden
 _FEW = 20_000  # number of tiles up to which the list schedule is simulated instead of bounded
 
@@ -110,19 +113,30 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
         slots = min(slots, whole * kernel.cluster)
     active_blocks = min(resident, -(-slots // m.multiprocessors))
     moved = traffic(module, work, slots, m, target.smem_sm - float(kernel.smem_bytes) * active_blocks)
-    cycles = _tile_cycles(work, m, active_blocks, persistent)
-    span = _makespan(cycles, work, slots, active_blocks)
+    memory = _memory_seconds(moved, work, slots, m)
+    waited = max(memory, moved.sectors / m.l2_sectors)
+    latency = _latency(moved, work, m)
+    span = _makespan(_tile_cycles(work, m, active_blocks, persistent, latency), work, slots, active_blocks)
     flops = float(np.mean(work.consumer.flops)) * work.tiles * (1 if work.separate_tiles else work.consumers)
     shared = work.cluster if np.any(work.consumer.lane_reductions) else 1  # without them L2 merges equal loads
     clock, on_chip = _clock(span, flops, moved.l2 / shared, m)
     start = 0.0 if persistent else blocks / m.block_starts
-    memory = _memory_seconds(moved, work, slots, m)
     if flops and memory > on_chip:  # blocks that wait for the memory are not in step
         memory *= 1.0 + moved.apart / max(1.0, moved.dram)
+        waited = max(waited, memory)
     serial = float(np.mean(work.consumer.meets)) * work.tiles / (m.line_atomics * m.clock)
-    waited = max(memory, moved.sectors / m.l2_sectors)
     held = 1.0 - REGISTER * min(loads_ahead(kernel), MOST_AHEAD)
-    total = (max(_overlapped(on_chip, waited, work, active_blocks), start, serial) + m.launch) / held
+    if work.plain:  # its blocks queue for what they read as they do for the multiprocessor; no one waits for stores
+        read = 1.0 - moved.written / max(1.0, moved.dram)
+        full = max(_bandwidth_seconds(moved, slots, m), moved.sectors / m.l2_sectors)
+        share = read * full * m.clock * min(m.multiprocessors, slots) / work.tiles
+        cycles = _tile_cycles(work, m, active_blocks, persistent, latency, share)
+        alone = _tile_cycles(work, m, 1, persistent, latency, share)
+        together = _makespan(cycles, work, slots, active_blocks, float(alone[0])) / m.clock
+        together = max(waited, together) + INDEPENDENT * min(waited, on_chip)
+    else:
+        together = _overlapped(on_chip, waited, work, active_blocks)
+    total = (max(together, start, serial) + m.launch) / held
     parts = _parts(work, m, clock, moved, memory, on_chip) | {"atomics": serial, "launch": m.launch + start}
     return KernelEstimate(
         kernel.name, total, parts, flops, moved.dram, moved.l2, work.tiles, blocks, resident,
@@ -160,8 +174,13 @@ def _mixed(special: Any, issue: Any, m: Machine) -> Any:
     return np.maximum(a, b) + MIXED * np.minimum(a, b)
 
 
-def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -> Numbers:
-    """Cycles of each tile for a block that is alone on its multiprocessor; the makespan accounts for sharing."""
+def _tile_cycles(
+    work: Work, m: Machine, active_blocks: int, persistent: bool, latency: float, memory: float = 0.0
+) -> Numbers:  # fmt: skip
+    """Cycles of each tile for a block that is alone on its multiprocessor; the makespan accounts for sharing.
+
+    ``latency``: of plain loads; ``memory``: cycles for which the block has its multiprocessor's share of the memory.
+    """
     c, consumers = work.consumer, (1 if work.separate_tiles else work.consumers)
     mma = consumers * (c.wgmma * 4096.0 / m.tensor_half)
     slow = consumers * (c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma))
@@ -179,19 +198,21 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     factor = ORDERED if work.ordered else LOCKSTEP if consumers > 1 and not work.combines else 1.0
     inside = _with_async_mma(mma, under, consumers, work.ordered)
     ordered = m.barrier * np.asarray(c.drains) if work.ordered else 0.0
-    dependent = m.lane_reduction * np.asarray(c.lane_reductions) + ordered
+    dependent = ordered + (0.0 if work.plain else m.lane_reduction * np.asarray(c.lane_reductions))
     # warps of several active blocks fill each other's stalls
     others = _with_copies(_with_other_warps(slow, factor * alone, work, active_blocks), finds)
     barriers = np.asarray(c.barriers) * m.barrier * (2.0 if not work.specialised else 1.0)
     waits = np.asarray(c.waits) * (0.0 if work.specialised else _fetch(work, m))
     barriers = barriers + np.asarray(c.cluster_syncs) * m.cluster_sync
-    fixed = 200.0 if persistent else m.block_overhead
+    fixed = 200.0 if persistent else m.block_start if work.plain else m.block_overhead
     others = _with_stalls(others, np.asarray(c.stalls) * m.load_latency, work, active_blocks)
     delays = drains / consumers + dependent + barriers + waits + fixed
     if np.any(c.flops):  # operands that come from shared memory leave multiprocessors idle as well
         cycles = inside + others + delays / active_blocks
     else:
-        cycles = np.maximum(_with_other_blocks(others, delays, active_blocks), np.asarray(c.chain) / active_blocks)
+        delays = delays + (_plain_delays(work, latency, m) if work.plain else 0.0)
+        cycles = _with_other_blocks(others, delays, active_blocks, memory)
+        cycles = np.maximum(cycles, np.asarray(c.chain) / active_blocks)
     if work.cluster > 1 and not np.any(c.lane_reductions):
         cycles = cycles * (1.0 + COUPLED)
     return _as_array(_with_copies(np.maximum(cycles, _pipeline_cycles(work, cycles, m)), copies), work)
@@ -217,16 +238,23 @@ def _with_other_warps(slow: Any, alone: Any, work: Work, active_blocks: int) -> 
     return longer + shorter / min(4.0, streams)
 
 
-def _with_other_blocks(work: Any, waits: Any, active_blocks: int) -> Any:
-    """Cycles a block of its ``work``, and of its ``waits``, in which other active blocks work.
+def _plain_delays(work: Work, latency: float, m: Machine) -> Any:
+    """Cycles in which the warps of a block of plain loads wait; what a block stores itself is in L1."""
+    loads = np.asarray(work.waits.loads) * latency + np.asarray(work.waits.reloads) * m.l1_latency
+    return loads + np.asarray(work.waits.serial) + DEPENDENT * np.asarray(work.consumer.issue) / work.warps
 
-    The blocks queue for one multiprocessor: mean value analysis of a closed network with one queue.
+
+def _with_other_blocks(work: Any, waits: Any, active_blocks: int, memory: float = 0.0) -> Any:
+    """Cycles a block of its ``work``, of its ``memory`` traffic, and of its ``waits``, in which others go on.
+
+    The active blocks queue for one multiprocessor, and for its share of the memory: mean value analysis of a closed
+    network with two queues.
     """
-    ahead, each = np.asarray(0.0), np.asarray(work)
+    working, loading, each = np.asarray(0.0), np.asarray(0.0), np.asarray(work)
     for n in range(1, active_blocks + 1):
-        answer = work * (1.0 + ahead)
-        each = (answer + waits) / n
-        ahead = answer / np.maximum(each, 1.0)
+        answer, loaded = work * (1.0 + working), memory * (1.0 + loading)
+        each = (answer + loaded + waits) / n
+        working, loading = answer / np.maximum(each, 1.0), loaded / np.maximum(each, 1.0)
     return each
 
 
@@ -299,14 +327,20 @@ def _as_array(cycles: Any, work: Work) -> Numbers:
 # -- all tiles ---------------------------------------------------------------------------------------
 
 
-def _makespan(cycles: Numbers, work: Work, slots: int, active_blocks: int) -> float:
-    """Cycles until the last slot finishes; active blocks of one multiprocessor share its execution units."""
+def _makespan(cycles: Numbers, work: Work, slots: int, active_blocks: int, alone: float | None = None) -> float:
+    """Cycles until the last slot finishes; active blocks of one multiprocessor share its execution units.
+
+    ``alone``: those of a block without others, if the blocks of the last wave are faster when fewer are active.
+    """
     scale = work.tiles / len(cycles)
     share = active_blocks
     if np.ptp(cycles) == 0:
         rounds = float(-(-work.tiles // slots))
         if work.order == "none" and active_blocks > 1:  # blocks end at different times, so the last wave is partial
-            rounds = max(1.0, work.tiles / slots + 0.5 * (work.tiles % slots != 0))
+            last = 0.5 * (work.tiles % slots != 0)
+            if alone is not None:
+                return float(cycles[0]) * max(1.0, work.tiles / slots) * share + last * alone
+            rounds = max(1.0, work.tiles / slots + last)
         return float(cycles[0]) * rounds * share
     if work.order in ("static", "snake"):
         total = np.zeros(slots)
@@ -354,6 +388,25 @@ def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float
     rate = min(rate, most * (1.0 - float(np.exp(-in_flight * full / (m.bytes_in_flight * most)))))
     waiting = min(moved.dram, 2.0 * (moved.dram - moved.written))
     return max(waiting / max(rate, 1.0), moved.dram / min(full, most))
+
+
+def _bandwidth_seconds(moved: Traffic, slots: int, m: Machine) -> float:
+    """Seconds of the memory traffic at its full rate."""
+    full = m.dram_read if moved.written < 0.1 * moved.dram else m.dram
+    return moved.dram / min(full, min(m.multiprocessors, slots) * m.load_rate)
+
+
+def _latency(moved: Traffic, work: Work, m: Machine) -> float:
+    """Cycles of a wait for plain loads: of several loads together, the one that is furthest away counts.
+
+    L2 still has a small working set from before.
+    """
+    asked = (sum(work.moved.values()) + sum(work.gathered.values())) * work.tiles
+    together = max(1.0, float(np.mean(work.waits.requests)) / max(1.0, float(np.mean(work.waits.loads))))
+    beyond = min(1.0, together * moved.sectors / max(1.0, asked))
+    absent = min(1.0, (moved.dram - moved.written) / max(1.0, moved.sectors))
+    absent *= min(1.0, moved.dram / (KEPT * m.l2_bytes))
+    return m.l1_latency + beyond * (m.l2_latency - m.l1_latency + absent * m.memory_latency)
 
 
 def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, on_chip: float) -> dict[str, float]:

@@ -102,15 +102,18 @@ def _once(distinct: float, size: int, m: Machine) -> float:
 def _read_again(module: MemModule, work: Work, boxes: Sequence[_Box], slots: int, l2_bytes: float) -> float:
     """Bytes a tile that a block loads from memory again, because the boxes of all blocks do not stay in L2.
 
-    The rest of the cache holds what the blocks write (:data:`KEPT`).  A small table of which all blocks read elements
-    anywhere stays (:data:`SMALL`).
+    Blocks that read one box keep it once.  The rest of the cache holds what the blocks write (:data:`KEPT`).  A small
+    table stays (:data:`SMALL`).
     """
     sizes = [(name, float(np.mean(b.size))) for (name, _), b in zip(work.loads, boxes, strict=True)]
     once = sum(size for _, size in sizes)
-    tables = {name: read for name, read in work.anywhere.items() if _size(module, name) <= SMALL * l2_bytes}
+    loaded = {**work.moved, **work.anywhere}
+    tables = {n: moved for n, moved in loaded.items() if _size(module, n) <= SMALL * l2_bytes}
     found = sum(max(0.0, read - sum(x for n, x in sizes if n == name)) for name, read in tables.items())
     again = float(np.mean(work.consumer.read)) - once - found
-    return max(0.0, again) * max(0.0, 1.0 - KEPT * l2_bytes / max(1.0, slots * once))
+    scale = work.tiles / work.evaluated
+    kept = float(sum(min(slots * size, b.distinct * scale) for (_, size), b in zip(sizes, boxes, strict=True)))
+    return max(0.0, float(again)) * max(0.0, 1.0 - KEPT * l2_bytes / max(1.0, kept))
 
 
 def _dram_reads(boxes: Sequence[_Box], waves: Ints, l2_bytes: float) -> float:

@@ -6,7 +6,7 @@ an MMA that is issued and not waited for is *covered*, else *exposed*.  A condit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -14,10 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.expr.nodes import Expr, free_vars
-from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
-from nautilus.cost.accesses import PlainLoads, alone, box_rows, shares_loads, store_work, with_strides
-from nautilus.cost.combining import awaited_loads, chain, combining
+from nautilus.cost.accesses import (
+    PlainLoads,
+    alone,
+    box_rows,
+    row_work,
+    shares_loads,
+    store_work,
+    unmasked_share,
+    with_strides,
+)
+from nautilus.cost.combining import combining
 from nautilus.cost.counts import Counts, Work
 from nautilus.cost.estimates import (
     choices,
@@ -30,11 +38,11 @@ from nautilus.cost.estimates import (
     within_loop,
 )
 from nautilus.cost.instructions import FREE, LAZY, SPECIAL, issue_slots, mma_rate, operation, rescales_lazily, squares
+from nautilus.cost.latency import Waits, awaited_loads, chain
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.consumers import is_split_k_block
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.analysis.repeated_values import repeated_values
-from nautilus.ma_tile.analysis.sectors import ENDS
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
@@ -42,12 +50,10 @@ from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, MmaOp, Ro
 from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import bound
 from nautilus.ma_tile.ir.values import MA
-from nautilus.targets.limits import VECTOR_BYTES
 
 Numbers = NDArray[np.float64]
 COPIES = ma.AsyncCopy | ma.TmaLoad
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
-_SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
 SHIFTED = 6.0  # instructions of a vector that is made from two
 
 
@@ -87,6 +93,7 @@ class Counter:
         self.stored: set[str] = set()
         self.axes = {f.name: f.type.names for op in ma.walk_ops(kernel.body) for f in bound(op)}
         self.plain = PlainLoads(kernel)
+        self.waits = Waits(kernel)
         self.squares = squares(kernel)
         self.warps = kernel.warps
         self.lazy = rescales_lazily(kernel)
@@ -117,7 +124,7 @@ class Counter:
             self.tiles, self.counts, self.reads.boxes, units, self.warps, self._separate_tiles(consumers), self.order,
             bool(consumers), self._ordered(consumers), pipelined, self.pipelines, max(1.0, self.iteration_bytes),
             min(self.tiles, MOST_TILES), self.kernel.cluster if shares_loads(self.kernel) else 1,
-            frozenset(self.stored), self.plain.moved, self.plain.gathered, self.plain.anywhere,
+            self.waits, frozenset(self.stored), self.plain.moved, self.plain.gathered, self.plain.anywhere,
         )  # fmt: skip
 
     def _split_k_block(self, r: Role) -> Work:
@@ -129,7 +136,7 @@ class Counter:
         return Work(
             self.tiles, self.counts, self.reads.boxes, r.consumers, self.warps, False, self.order, False, False,
             pipelined, self.pipelines, max(1.0, self.iteration_bytes), min(self.tiles, MOST_TILES), 1,
-            frozenset(self.stored), self.plain.moved, self.plain.gathered, self.plain.anywhere, True,
+            self.waits, frozenset(self.stored), self.plain.moved, self.plain.gathered, self.plain.anywhere, True,
         )  # fmt: skip
 
     def role(self, r: Role) -> None:
@@ -168,9 +175,11 @@ class Counter:
         """The value of variable ``name`` where its loop is as long as it may be."""
         return longest(e, env, self.segments, self.windows, starts=name in self.starts)
 
-    def block(self, body: tuple[MemOp, ...], times: Any, env: dict[str, Any]) -> None:
-        """Count the ops of ``body``, which runs ``times`` for each tile where variables have values ``env``."""
-        around = self.plain.enter()
+    def block(
+        self, body: tuple[MemOp, ...], times: Any, env: dict[str, Any], loop: ma.ForOp | None = None
+    ) -> None:  # fmt: skip
+        """Count the ops of ``body``, that of ``loop`` if any, which runs ``times`` for each tile at values ``env``."""
+        around, waited = self.plain.enter(), self.waits.enter(loop)
         for op in body:
             match op:
                 case ma.LetOp(var=var, expr=e):
@@ -193,7 +202,9 @@ class Counter:
                         self.role(r)
                 case _:
                     self.leaf(op, times, env)
+                    self.waits.add(op, times)
         self.plain.leave(around)
+        self.waits.leave(waited)
 
     def holds(self, cond: Expr, env: dict[str, Any], copies: bool) -> tuple[Any, dict[str, Any]]:
         """Whether ``cond`` holds, and ``env`` where it does.
@@ -224,7 +235,7 @@ class Counter:
         around, self.unrolled = self.unrolled, self.unrolled * (op.unroll or 1)
         for value, share in choices(op, low, high, self.segments) or [(inner[op.var], 1.0)]:
             chosen = {op.var: value, f"{op.var}#": (value, value)} if share < 1 else {}
-            self.block(op.body, times * trips * share, inner | chosen)
+            self.block(op.body, times * trips * share, inner | chosen, op)
         self.unrolled = around
         self.iterations = outer
         self.depth -= 1
@@ -262,14 +273,14 @@ class Counter:
     def async_copy(self, op: ma.AsyncCopy, times: Any, env: dict[str, Any]) -> None:
         """Count a copy by cp.async and its pipeline."""
         stage = self.smem[op.slot.buffer]
-        self.copied(op.slot, op.buffer, op.index, times, env, self.share(op.mask, env, stage.axes))
+        self.copied(op.slot, op.buffer, op.index, times, env, unmasked_share(op.mask, env, stage.axes))
         self.pipeline(op.slot, stage.stages, False)
         self.elementwise(times, stage.stage_bytes / 16 / 32 * 2)
 
     def load(self, op: ma.GlobalLoad, times: Any, env: dict[str, Any]) -> None:
         """Count a load to registers."""
         c, r = self.counts, op.result
-        share = self.share(op.mask, env, r.type.axes)
+        share = unmasked_share(op.mask, env, r.type.axes)
         self.reads.add(op.buffer, op.index, {a.name: a.size for a in r.type.axes}, env)
         self.reads.loaded(op)
         size = prod(r.type.shape) * r.type.dtype.bytes // (op.repeat or 1)
@@ -405,17 +416,10 @@ class Counter:
         """Count a store of rows: two vectors from the stage for each one to memory, and the elements at the ends."""
         self.stored.add(op.buffer)
         stage = self.smem[op.slot.buffer]
-        size = prod(a.size for a in stage.axes) * stage.dtype.bytes
-        rows = prod(a.size for a in stage.axes[:-1])
+        found, size = row_work(stage), prod(a.size for a in stage.axes) * stage.dtype.bytes
         self.counts.shared = self.counts.shared + times * 2.0 * size
-        self.counts.sectors = self.counts.sectors + times * rows * ENDS
-        ends = rows * VECTOR_BYTES / stage.dtype.bytes / 32
-        self.elementwise(times, size / VECTOR_BYTES / 32 * _SHIFT + ends * _ELEMENT)
-
-    def share(self, mask: Expr | None, env: Mapping[str, Any], axes: Iterable[TileAxis]) -> Any:
-        """The share of unmasked elements at position 0 of a tile or, after a border, in its middle; most are whole."""
-        middle = {**env, **{a.name: np.asarray(a.size // 2) for a in axes}}
-        return 1.0 if mask is None else 1.0 * np.maximum(estimated(mask, env), estimated(mask, middle))
+        self.counts.sectors = self.counts.sectors + times * found.sectors
+        self.elementwise(times, found.issue)
 
     def tma_load(self, op: ma.TmaLoad, times: Any, env: dict[str, Any]) -> None:
         """Count a TMA load and its pipeline."""

@@ -51,6 +51,7 @@ HELPERS: Mapping[str, Helper] = {
     "log2_approx": unary("log2_approx", "lg2.approx.ftz.f32", "log2(x), near 1 to 2^-22."),
     "rcp_approx": unary("rcp_approx", "rcp.approx.ftz.f32", "1/x to 1 ulp."),
     "rsqrt_approx": unary("rsqrt_approx", "rsqrt.approx.ftz.f32", "1/sqrt(x) to 2 ulp."),
+    "sqrt_approx": unary("sqrt_approx", "sqrt.approx.f32", "The square root to 2 ulp, without a branch."),
     "tanh_approx": unary("tanh_approx", "tanh.approx.f32", "tanh(x) to a relative 2^-11."),
     "div_approx": binary("div_approx", "div.full.f32", "a / b to 2 ulp, without a branch."),
     "max_nan": binary("max_nan", "max.NaN.f32", _IF_NAN),

@@ -86,11 +86,15 @@ class Machine:
     block_starts: float = 1.6e9  # blocks a second
     mma_drain: float = 64.0  # cycles for which the tensor cores are idle after a wait for all outstanding MMAs
     load_latency: float = 512.0  # cycles between the request of a stage and its arrival from L2
+    l1_latency: float = 40.0  # cycles of a load that L1 has
+    l2_latency: float = 280.0  # cycles of a load that L2 has
+    memory_latency: float = 570.0  # further cycles of one that memory has
     tma_row: float = 1.35  # cycles of a row of shared memory that TMA fills, of any length
     barrier: float = 40.0  # cycles of a barrier of the block
     cluster_sync: float = 600.0  # cycles until stores into another block's shared memory are visible to that block
     line_atomics: float = 0.28  # atomic operations a cycle on one line of memory, which follow each other
     lane_reduction: float = 300.0  # cycles that a shuffle reduction and its dependent operations leave unused
+    block_start: float = 300.0  # cycles for a block of plain loads to start and to end
     block_overhead: float = 1500.0  # cycles for a block to start, to load its first operands and to end
 
 

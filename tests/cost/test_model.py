@@ -9,7 +9,7 @@ import pytest
 
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, WarpgroupPlan
 from nautilus.core.types import DType
-from nautilus.cost.combining import awaited_loads, loads_ahead
+from nautilus.cost.latency import awaited_loads, loads_ahead
 from nautilus.cost.model import estimate
 from nautilus.cost.ranking import place_of_best, rank_correlation
 from nautilus.driver import Request, compile_file
@@ -198,7 +198,9 @@ def test_choices_of_split_k_warps_are_in_the_measured_order() -> None:
     assert seconds(p, interleave="2x32") > 1.2 * base  # half of the bytes in flight
     assert seconds(p, interleaved__O_acc_part__combine_in_block=False) > 1.05 * base  # one launch more
     second = examine(space(p, ARCH), {**defaults(space(p, ARCH)), "groups": 2, "interleaved.O_acc_part_2.cluster": 1})
-    assert second.module is not None and estimate(second.module, ARCH).seconds > 1.02 * base
+    assert second.module is not None
+    apart = estimate(second.module, ARCH)
+    assert apart.seconds > base and 2.2e-6 < apart.kernels[-1].seconds < 3.2e-6  # 2.6 us: 1.3 to 1.9 and the launch
     assert seconds(long, groups=1) > seconds(long, interleaved__O_acc_part_2__cluster=1) > seconds(long) + 1e-6
     assert seconds(p, splits=4) > 1.05 * base
     assert abs(seconds(p, interleaved__O_acc_part__rescale_policy="always") / base - 1) < 0.01
@@ -383,7 +385,7 @@ def test_rows_of_each_segment_are_multiplied_by_one_matrix() -> None:
 
 
 def test_loads_ahead_are_awaited_for_a_shorter_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nautilus.cost.combining.AWAIT", 64.0)  # this product has few instructions
+    monkeypatch.setattr("nautilus.cost.latency.AWAIT", 64.0)  # this product has few instructions
     module = parse((Path(__file__).parents[1] / "ma_tile/inputs/computed_operand.ma").read_text(), "product")
     ahead = LoadAhead(None, (16,)).apply(module)
     waited = []

@@ -314,6 +314,7 @@ _ON_NUMBERS: Mapping[str, Callable[..., Number]] = {
     "pow": _power,
     "pow_approx": _power,
     "sqrt": _sqrt,
+    "sqrt_approx": _sqrt,
     "rsqrt": _rsqrt,
     "rsqrt_approx": _rsqrt,
     "binade": _binade,

@@ -62,6 +62,7 @@ class _Shared:
     types: Types
     ulps: tuple[float, float]
     slots: float = 1.0
+    issued: float = 0.0
 
     def __call__(
         self,
@@ -74,7 +75,7 @@ class _Shared:
         torch: str,
         **others: Any,
     ) -> Function:
-        common = {"interval": None, "slots": self.slots, "special": 0.0, "derivative": ()}
+        common = {"interval": None, "slots": self.slots, "issued": self.issued, "special": 0.0, "derivative": ()}
         shared: dict[str, Any] = {"types": self.types, "ulps": self.ulps, **common, **others}
         return Function(name=name, arity=arity, doc=doc, numpy=numpy, python=python, c=c, torch=torch, **shared)
 
@@ -88,7 +89,7 @@ _EXTREME = _Shared(Types.ANY, (0.0, 0.0))
 _QUOTIENT = _Shared(Types.FLOAT, (0.5, 0.5))
 _COMPARISON = _Shared(Types.COMPARISON, (0.0, 0.0))
 _BITWISE = _Shared(Types.INTEGER, (0.0, 0.0))
-_LOGIC = _Shared(Types.LOGIC, (0.0, 0.0))
+_LOGIC = _Shared(Types.LOGIC, (0.0, 0.0), issued=0.25)  # most are part of a comparison
 _SELECT = _Shared(Types.SELECT, (0.0, 0.0))
 _CONVERSION = _Shared(Types.CONVERSION, (0.0, 0.0))
 
@@ -101,7 +102,7 @@ _ARITHMETIC = (
              interval=iv.mul, derivative=("y", "x"), symbol="*", native="any"),
     _QUOTIENT("div", 2, "quotient of floats", "np.divide", operator.truediv, Operator("/", 13), "({0} / {1})",
               interval=iv.div, derivative=("1.0 / y", "-(x / (y * y))"), symbol="/", native="float",
-              singular=Singular("y", 2.0), slots=8.0, special=1.0,
+              singular=Singular("y", 2.0), slots=8.0, issued=13.0, special=1.0, branches=True,
               approximations=(Approximation("x * rcp_approx(y)", ulps=2.0),
                               Approximation("div.full.f32", "div_approx", ulps=2.0, slots=8, special=1))),
     _ROUNDED("floordiv", 2, "quotient rounded towards minus infinity", "arrays.floordiv", operator.floordiv, None,

@@ -117,6 +117,9 @@ class Function:
     * ``scales_argument``: a form multiplies the argument by a constant first (``exp(x)`` is ``exp2(x * log2 e)``, and
       ``x`` may be a difference whose terms are multiplied one by one), so the terms of the argument are rounded again;
     * ``slots``, ``special``: issue slots, and results of the special-function unit, for one f32 result;
+    * ``issued``: instructions of the machine code for one f32 result, which the cost model counts; 0: as many as
+      ``slots``, which rules of the planner compare;
+    * ``branches``: the code of floats has a branch, so that a thread computes one result after another;
     * ``torch``: a function ``torch.NAME``, or an expression with ``{0}``; '' where ``bench.peers.text`` has a rule;
     * ``example``: an expression that calls the function by its name, for the language reference; '' where specs do not
       call it; ``symbol``: a spec writes this operator;
@@ -152,6 +155,8 @@ class Function:
     approximations: tuple[Approximation, ...] = ()
     steps: Steps | None = None
     singular: Singular | None = None
+    issued: float = 0.0
+    branches: bool = False
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -246,5 +251,5 @@ def approximated(f: Function, a: Approximation) -> Function:
     return replace(
         f, name=a.function, doc=f"{f.name} by {a.form}; the compiler makes it", c=Call(a.function, ""),
         ulps=(ulps, ulps), slots=a.slots, special=a.special, example="", symbol="", elementary=False,
-        types=Types.FLOAT, native="", approximations=(),
+        types=Types.FLOAT, native="", approximations=(), issued=0.0, branches=False,
     )  # fmt: skip

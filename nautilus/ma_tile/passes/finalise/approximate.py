@@ -6,10 +6,10 @@ states its error; those for narrow outputs only belong to ``hardware-math``.  Th
 earlier passes rewrite the exact functions.
 
 The division of two f32 numbers that rounds once has a branch for quotients that may be subnormal.  Quotients of 0 take
-it too, and these are frequent: most intersections of pairs of boxes are empty.  A quotient that is reduced, and neither
-stored by itself nor carried to the next iteration of a loop, has the division without a branch.  No function that jumps
-reads it, and where quotients are compared with other numbers, as the largest one of a row is, all quotients of the
-module are computed alike.
+it too, and these are frequent: most intersections of pairs of boxes are empty.  The square root has one as well, and no
+load moves across it.  A quotient or a root that is reduced, and neither stored by itself nor carried to the next
+iteration of a loop, has the function without a branch.  No function that jumps reads it, and where such numbers are
+compared with others, as the largest one of a row is, all of the module are computed alike.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 APPROXIMATIONS: Mapping[str, str] = {
     f.name: a.function for f in FUNCTIONS.values() for a in f.approximations if a.function and not a.narrow
 }
+_ONCE = ("div", "sqrt")  # they round once, by a branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Approximate:
 
 @dataclass(frozen=True, slots=True)
 class _Quotients:
-    """The f32 quotients of a kernel of which only reductions are left, whether these are all, and any is compared."""
+    """The f32 quotients and roots of which only reductions are left, whether these are all, and any is compared."""
 
     reduced: frozenset[str]
     all_reduced: bool
@@ -60,7 +61,7 @@ class _Quotients:
 
 def _quotients(k: MemKernel) -> _Quotients:
     ops = [*walk_ops(k.body)]
-    found = {x.result.name for x in ops if isinstance(x, MapOp) and x.op == "div" and x.result.type.dtype is DType.F32}
+    found = {x.result.name for x in ops if isinstance(x, MapOp) and x.op in _ONCE and x.result.type.dtype is DType.F32}
     if not found:
         return _Quotients(frozenset(), True, False)
     scales = {x.result.name for x in ops if isinstance(x, MapOp) and x.op == "binade"}  # quotients of powers of two
@@ -85,7 +86,7 @@ def _quotients(k: MemKernel) -> _Quotients:
 
 
 def _approximated(kernel: MemKernel, quotients: frozenset[str]) -> MemKernel:
-    """``kernel`` with approximations; those of divisions for ``quotients`` alone."""
+    """``kernel`` with approximations; those of divisions and roots for ``quotients`` alone."""
     constants = {x.result.name: float(x.value) for x in walk_ops(kernel.body) if isinstance(x, ConstOp)}
 
     def rule(op: MemOp) -> tuple[MemOp, ...]:
@@ -93,7 +94,7 @@ def _approximated(kernel: MemKernel, quotients: frozenset[str]) -> MemKernel:
             return (op,)
         if op.op == "pow" and not 0.0 < abs(constants.get(op.args[1].name, inf)) <= 1.0:
             return (op,)
-        if op.op == "div" and op.result.name not in quotients:
+        if op.op in _ONCE and op.result.name not in quotients:
             return (op,)
         return (replace(op, op=APPROXIMATIONS[op.op]),)
 

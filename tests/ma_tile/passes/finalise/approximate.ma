@@ -101,6 +101,29 @@ module t target sm_80 {
 ; CHECK-NEXT: %q = div_approx %m, %x : f32
 ; CHECK-NEXT: %r = div %x, %p : f32
 
+; CASE: a root of which a sum is left, and one that is stored
+; RUN: approximate
+; ARCH: sm_80
+; COMPLETE:
+; AGAIN
+module t target sm_80 {
+  input X: f32[32]
+  output Y: f32[32]
+  output Z: f32[]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %p = sqrt %x : f32[i: 32] #i
+    %q = sqrt %p : f32[i: 32] #i
+    %z = reduce sum %q over i : f32 #one
+    st.global Y[i], %p vec 1
+    st.global Z[], %z vec 1
+  }
+}
+; CHECK: %p = sqrt %x : f32
+; CHECK-NEXT: %q = sqrt_approx %p : f32
+
 ; CASE: quotients in a loop, of which the largest is found elsewhere
 ; RUN: approximate
 ; ARCH: sm_80
