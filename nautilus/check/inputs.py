@@ -185,6 +185,7 @@ def interface(module: Any) -> Spec:
 def validation_inputs(spec: Spec, seed: int = 0) -> list[Mapping[str, Array]]:
     """A set of inputs for each kind of point of the validator (:mod:`nautilus.check.validate.points`)."""
     found = [generate(spec, kind, seed).arrays for kind in ("random", "equal", "descending", "ascending")]
+    found.append(_beyond_reals(spec, generate(spec, "random", seed)))
     ranges = integer_ranges(spec)
     free = [t for t in spec.inputs if t.dtype.is_int and t.name not in ranges]
     if free:  # integers in arithmetic alone, of which no element is a position
@@ -195,6 +196,20 @@ def validation_inputs(spec: Spec, seed: int = 0) -> list[Mapping[str, Array]]:
 
 
 _SPECIALS = (0.0, -0.0, np.inf, -np.inf, np.nan)
+_FEW = 3  # special elements of a tensor: most rows and columns have none and are compared as numbers
+
+
+def _beyond_reals(spec: Spec, given: InputSet) -> Mapping[str, Array]:
+    """The arrays of ``given`` with inf, -inf, NaN, 0 and the lowest number among their floats, but for promises."""
+    arrays = dict(given.arrays)
+    for t in (t for t in spec.inputs if t.dtype.is_float and arrays[t.name].size > 1):
+        rng = np.random.default_rng([given.seed, zlib.crc32(t.name.encode())])
+        x = np.array(arrays[t.name])
+        chosen = rng.choice(x.size, min(_FEW, x.size), replace=False)
+        values = (np.inf, -np.inf, np.nan, 0.0, -FORMATS[t.dtype].largest)
+        x.flat[chosen] = np.resize(np.roll(values, int(rng.integers(len(values)))), chosen.size)
+        arrays[t.name] = round_to(x, t.dtype)
+    return keep(spec, arrays, {**given.scalars, **given.sizes})
 
 
 def with_specials(spec: Spec, given: InputSet) -> InputSet:

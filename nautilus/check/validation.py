@@ -47,20 +47,26 @@ def verdicts(
     seed: int,
     approximated: Callable[[Level], Collection[str]] = lambda _: (),
     seconds: float = inf,
+    whole: bool = True,
 ) -> Iterator[tuple[Level, Verdict]]:
     """The level that each step made, and the verdict on that step; ``inputs`` as :class:`Validator` takes them.
 
     ``approximated``: the outputs that a step may change by an error.  After ``seconds`` the remaining steps are
-    not decided.
+    not decided.  ``whole``: no step comes after the last one, so inf and NaN that a step moves are back in their
+    places there; the first of those steps is refuted, as a second verdict on it, where they are not.
     """
     validator = Validator(inputs, params, seed)
     known = [level for level in levels if level.stage in STAGES]
     started = thread_time()
+    moving: Level | None = None
     for before, after in pairwise(known):
         if thread_time() - started > seconds:
             yield after, Verdict("not decided", detail="the steps before it took the time of the validator")
-        else:
-            yield after, validator.validate(before.module, after.module, approximated(after))
+            continue
+        yield after, validator.validate(before.module, after.module, approximated(after))
+        moving = moving or after if validator.displaced else None
+    if whole and moving is not None and validator.misplaced(known[-1].module):
+        yield moving, Verdict("refuted", detail=validator.displaced)
 
 
 def index_verdicts(levels: Sequence[Level]) -> Iterator[tuple[Level, Verdict]]:

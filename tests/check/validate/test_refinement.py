@@ -77,3 +77,26 @@ def test_overflows_and_roundings_of_large_numbers(old: str, new: str, status: st
     spec = load_text(FLOATS.format(old))
     made = Validator(validation_inputs(spec), dict(generate(spec).scalars))
     assert made.validate(lower(spec), lower(load_text(FLOATS.format(new)))).status == status
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("max(Y[i], W[i])", "Y[i] if Y[i] > W[i] else W[i]"),  # a NaN of Y
+    ("Y[i] * 0", "0.0"),
+    ("Y[i] - Y[i] + W[i]", "W[i]"),
+    ("sqrt(Y[i] * Y[i])", "abs(Y[i]) if Y[i] == Y[i] else 0"),
+    ("1 / (1 + exp(-Y[i]))", "exp(Y[i]) / (1 + exp(Y[i]))"),
+])  # fmt: skip
+def test_identities_of_finite_numbers_alone_are_refuted(old: str, new: str) -> None:
+    spec = load_text(FLOATS.format(old + " + 0 * W[i]"))
+    made = Validator(validation_inputs(spec), dict(generate(spec).scalars))
+    before, after = lower(spec), lower(load_text(FLOATS.format(new + " + 0 * W[i]")))
+    assert made.validate(before, after).ok
+    assert "point infinite" in made.displaced and made.misplaced(after)
+    assert made.validate(after, before).ok and not made.displaced
+
+
+def test_a_number_that_is_promised_to_be_finite_is_finite() -> None:
+    spec = load_text("assume abs(Y[i]) < inf\n" + FLOATS.format("Y[i] * 0 + W[i]"))
+    made = Validator(validation_inputs(spec), dict(generate(spec).scalars))
+    assert made.validate(lower(spec), lower(load_text(FLOATS.format("0 * Y[i] + W[i]")))).status == "proved"
+    assert all(np.isfinite(x["Y"]).all() for x in validation_inputs(spec))
