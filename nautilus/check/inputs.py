@@ -185,6 +185,7 @@ def interface(module: Any) -> Spec:
 def validation_inputs(spec: Spec, seed: int = 0) -> list[Mapping[str, Array]]:
     """A set of inputs for each kind of point of the validator (:mod:`nautilus.check.validate.points`)."""
     found = [generate(spec, kind, seed).arrays for kind in ("random", "equal", "descending", "ascending")]
+    found[0] = _with_ends(spec, generate(spec, "random", seed))
     found.append(_beyond_reals(spec, generate(spec, "random", seed)))
     ranges = integer_ranges(spec)
     free = [t for t in spec.inputs if t.dtype.is_int and t.name not in ranges]
@@ -196,7 +197,21 @@ def validation_inputs(spec: Spec, seed: int = 0) -> list[Mapping[str, Array]]:
 
 
 _SPECIALS = (0.0, -0.0, np.inf, -np.inf, np.nan)
-_FEW = 3  # special elements of a tensor: most rows and columns have none and are compared as numbers
+_FEW = 3  # special elements of a tensor with rows: most rows and columns have none and are compared as numbers
+_SHARE = 1 / 6  # the share of elements that are special, of a tensor with one axis, or at an end, of integers
+
+
+def _with_ends(spec: Spec, given: InputSet) -> Mapping[str, Array]:
+    """The arrays of ``given`` with the ends of their ranges among integers: lengths of nothing, of one and of all."""
+    arrays, ranges = dict(given.arrays), integer_ranges(spec, given.sizes)
+    for t in (t for t in spec.inputs if t.name in ranges):
+        rng = np.random.default_rng([given.seed, zlib.crc32(t.name.encode())])
+        x = np.array(arrays[t.name])
+        chosen = rng.permutation(x.size)[: 2 * int(_SHARE * x.size)]
+        low, high = ranges[t.name]
+        x.flat[chosen] = np.resize((low, high, min(low + 1, high), max(high - 1, low)), chosen.size)
+        arrays[t.name] = round_to(x, t.dtype)
+    return keep(spec, arrays, {**given.scalars, **given.sizes})
 
 
 def _beyond_reals(spec: Spec, given: InputSet) -> Mapping[str, Array]:
@@ -205,7 +220,8 @@ def _beyond_reals(spec: Spec, given: InputSet) -> Mapping[str, Array]:
     for t in (t for t in spec.inputs if t.dtype.is_float and arrays[t.name].size > 1):
         rng = np.random.default_rng([given.seed, zlib.crc32(t.name.encode())])
         x = np.array(arrays[t.name])
-        chosen = rng.choice(x.size, min(_FEW, x.size), replace=False)
+        few = min(_FEW, x.size)
+        chosen = rng.permutation(x.size)[: few if x.ndim > 1 else max(few, int(_SHARE * x.size))]
         values = (np.inf, -np.inf, np.nan, 0.0, -FORMATS[t.dtype].largest)
         x.flat[chosen] = np.resize(np.roll(values, int(rng.integers(len(values)))), chosen.size)
         arrays[t.name] = round_to(x, t.dtype)
