@@ -26,7 +26,7 @@ garbage              random, but NaN, inf and the largest number at all elements
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from math import prod
 from typing import Any
@@ -139,15 +139,26 @@ def generate(
         numbers[s.name] = float(round_to(np.asarray(value), s.dtype)) if s.dtype.is_float else value  # as launched
     if kind == "garbage":
         arrays = with_garbage(spec, arrays, {**numbers, **known}, np.random.default_rng(seed))
-    try:
-        arrays = keep(spec, arrays, {**numbers, **known})
-    except InputError:
-        if kind == "random":
-            raise
-        drawn = generate(spec, "random", seed, sizes=known, scalars=numbers, ranges=ranges).arrays
-        promised = {n.buffer for f in spec.facts for n in walk(f.condition) if isinstance(n, Load)}
-        arrays |= {name: drawn[name] for name in promised}
+    params = {**numbers, **known}
+    if kind == "random":
+        return InputSet(kind, seed, keep(spec, arrays, params), numbers, known)
+
+    def drawn() -> Mapping[str, Array]:
+        return generate(spec, "random", seed, sizes=known, scalars=numbers, ranges=ranges).arrays
+
+    arrays = _kept(spec, arrays, params, drawn)
     return InputSet(kind, seed, arrays, numbers, known)
+
+
+def _kept(
+    spec: Spec, arrays: Mapping[str, Array], params: Mapping[str, Any], drawn: Callable[[], Mapping[str, Array]]
+) -> dict[str, Array]:  # fmt: skip
+    """``arrays``, moved so that they keep the promises of ``spec``; else the tensors of promises are ``drawn``."""
+    try:
+        return keep(spec, arrays, params)
+    except InputError:
+        promised = {n.buffer for f in spec.facts for n in walk(f.condition) if isinstance(n, Load)}
+        return {**arrays, **{name: drawn()[name] for name in promised}}
 
 
 def points(spec: Spec, sizes: Mapping[str, int]) -> int:
@@ -211,7 +222,7 @@ def _with_ends(spec: Spec, given: InputSet) -> Mapping[str, Array]:
         low, high = ranges[t.name]
         x.flat[chosen] = np.resize((low, high, min(low + 1, high), max(high - 1, low)), chosen.size)
         arrays[t.name] = round_to(x, t.dtype)
-    return keep(spec, arrays, {**given.scalars, **given.sizes})
+    return _kept(spec, arrays, {**given.scalars, **given.sizes}, lambda: given.arrays)
 
 
 def _beyond_reals(spec: Spec, given: InputSet) -> Mapping[str, Array]:
@@ -225,7 +236,7 @@ def _beyond_reals(spec: Spec, given: InputSet) -> Mapping[str, Array]:
         values = (np.inf, -np.inf, np.nan, 0.0, -FORMATS[t.dtype].largest)
         x.flat[chosen] = np.resize(np.roll(values, int(rng.integers(len(values)))), chosen.size)
         arrays[t.name] = round_to(x, t.dtype)
-    return keep(spec, arrays, {**given.scalars, **given.sizes})
+    return _kept(spec, arrays, {**given.scalars, **given.sizes}, lambda: given.arrays)
 
 
 def with_specials(spec: Spec, given: InputSet) -> InputSet:

@@ -52,8 +52,8 @@ def verdicts(
     """The level that each step made, and the verdict on that step; ``inputs`` as :class:`Validator` takes them.
 
     ``approximated``: the outputs that a step may change by an error.  After ``seconds`` the remaining steps are
-    not decided.  ``whole``: no step comes after the last one, so inf and NaN that a step moves are back in their
-    places there; the first of those steps is refuted, as a second verdict on it, where they are not.
+    not decided.  ``whole``: these are all steps, so inf and NaN that one of them moves are back in their places after
+    the last one; the first of those steps is refuted, as a second verdict on it, where they are not.
     """
     validator = Validator(inputs, params, seed)
     known = [level for level in levels if level.stage in STAGES]
