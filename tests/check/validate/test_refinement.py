@@ -100,3 +100,12 @@ def test_a_number_that_is_promised_to_be_finite_is_finite() -> None:
     made = Validator(validation_inputs(spec), dict(generate(spec).scalars))
     assert made.validate(lower(spec), lower(load_text(FLOATS.format("0 * Y[i] + W[i]")))).status == "proved"
     assert all(np.isfinite(x["Y"]).all() for x in validation_inputs(spec))
+
+
+@pytest.mark.parametrize("other", ["output C: f16[N]", "output C: f32[N], D: f32[N]"])
+def test_a_module_of_another_interface_is_refuted(other: str) -> None:
+    text = FLOATS.format("Y[i] + W[i]")
+    more = "\nD[i] = Y[i]" if "D:" in other else ""
+    spec, changed = (load_text(x) for x in (text, text.replace("output C: f32[N]", other) + more))
+    made = Validator(validation_inputs(spec), dict(generate(spec).scalars))
+    assert made.validate(lower(spec), lower(changed)).detail == "the inputs or the outputs differ"
