@@ -191,7 +191,7 @@ class Check:
             return [name for name, b in self.bounds.items() if b.grows or self.approximated(name, level)]
 
         seconds = self.clock.part(0.5, _VALIDATION_SECONDS).seconds
-        whole = self.variant is not None  # a dump may start behind a step that moves inf and NaN
+        whole = self.variant is not None  # a dump may start after a step that moves inf and NaN
         found = verdicts(self.trace.levels, inputs, numbers, self.seed, approximated, seconds, whole)
         for level, verdict in found:
             status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")

@@ -32,7 +32,7 @@ def without_matrices(spec: Spec) -> frozenset[str]:
     Of two such products in a row none counts (``scalar.passes.axes.add_unit_axes``), and none beside a recurrence.
     """
     products = {
-        d.name: [e for e in walk(d.expr) if isinstance(e, Reduce) and e.op == "sum" and _is_product(e.body)]
+        d.name: [e for e in walk(d.expr) if isinstance(e, Reduce) and e.op == "sum" and _has_factors(e.body)]
         for d in spec.definitions
         if d.recurrence is None
     }
@@ -51,7 +51,7 @@ def without_matrices(spec: Spec) -> frozenset[str]:
     return frozenset(n for n in vectors if alone(n) and _is_plain(products[n][0].body))
 
 
-def _is_product(e: Expr) -> bool:
+def _has_factors(e: Expr) -> bool:
     return len(factors(e, AROUND)) > 1
 
 
