@@ -63,7 +63,8 @@ def verdicts(
         if thread_time() - started > seconds:
             yield after, Verdict("not decided", detail="the steps before it took the time of the validator")
             continue
-        yield after, validator.validate(before.module, after.module, approximated(after))
+        chunks = after.step == "chunk-matrix-states"
+        yield after, validator.validate(before.module, after.module, approximated(after), chunks)
         moving = moving or after if validator.displaced else None
     if whole and moving is not None and validator.misplaced(known[-1].module):
         yield moving, Verdict("refuted", detail=validator.displaced)

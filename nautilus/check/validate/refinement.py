@@ -7,7 +7,8 @@ not have (``sqrt(x) ** 2 = x``) or a rounded constant.
 
 At the infinite point a pass may move inf and NaN to other places if a later one moves them back: tiles of a product
 hold what a mask excludes until a kernel computes these rows again.  The validator keeps the results from before the
-first of these passes until a module agrees with them.
+first of these passes until a module agrees with them.  An infinite factor that leaves a sum may make an infinity of
+NaN, as the language says, and a matrix state in chunks the reverse.
 """
 
 from __future__ import annotations
@@ -60,11 +61,13 @@ class Validator:
     _placed: Results = field(default_factory=dict)  # with ``displaced``: the results of the module before that pass
 
     def validate(
-        self, before: Program | TileModule, after: Program | TileModule, approximated: Collection[str] = ()
-    ) -> Verdict:
+        self, before: Program | TileModule, after: Program | TileModule, approximated: Collection[str] = (),
+        chunks: bool = False,
+    ) -> Verdict:  # fmt: skip
         """The verdict on the pass that made ``after`` from ``before``.
 
         The outputs ``approximated`` may change by an error that this engine does not know: they are undecided.
+        ``chunks``: the pass computes matrix states in chunks.
         """
         if _interface(before) != _interface(after):
             return Verdict("refuted", detail="the inputs or the outputs differ")
@@ -97,7 +100,8 @@ class Validator:
                     undecided = undecided or f"roundings of numbers at ties decide about {name}"
                     continue
                 if found.status == "refuted" and kind == INFINITE and not _apart(old[name], new[name]):
-                    moved = moved or f"{name}{found.detail}; point {kind}"
+                    if (_moved(old[name], new[name]) & ~_factored(old[name], new[name], chunks)).any():
+                        moved = moved or f"{name}{found.detail}; point {kind}"
                     continue
                 if found.status == "refuted":
                     return Verdict("refuted", detail=f"{name}{found.detail}; point {kind}")
@@ -121,7 +125,8 @@ class Validator:
 
     def _restores(self, new: Results) -> bool:
         """Whether inf and NaN are where they were before passes moved them."""
-        return bool(self._placed) and not any(_moved(old, new[name]).any() for name, old in self._placed.items())
+        pairs = [(old, new[name]) for name, old in self._placed.items()]
+        return bool(pairs) and not any((_moved(a, b) & ~_factored(a, b)).any() for a, b in pairs)
 
     def results(self, module: Program | TileModule) -> dict[str, Results | Exception]:
         """The outputs of ``module`` at each point, or the error of the run."""
@@ -202,6 +207,12 @@ def _same(a: Array, b: Array) -> Array:
 def _moved(old: Memory, new: Memory) -> Array:
     """The elements that are inf or NaN on one side and something else on the other."""
     return np.asarray(~(np.isfinite(old.real) & np.isfinite(new.real)) & ~_same(old.real, new.real))
+
+
+def _factored(old: Memory, new: Memory, chunks: bool = False) -> Array:
+    """The elements at which an infinite factor makes an infinity of NaN; ``chunks``: or NaN of an infinity."""
+    a, b = old.real, new.real
+    return np.asarray((np.isnan(a) & np.isinf(b)) | (chunks & np.isinf(a) & np.isnan(b)))
 
 
 def _apart(old: Memory, new: Memory) -> bool:

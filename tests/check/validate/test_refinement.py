@@ -109,3 +109,11 @@ def test_a_module_of_another_interface_is_refuted(other: str) -> None:
     spec, changed = (load_text(x) for x in (text, text.replace("output C: f32[N]", other) + more))
     made = Validator(validation_inputs(spec), dict(generate(spec).scalars))
     assert made.validate(lower(spec), lower(changed)).detail == "the inputs or the outputs differ"
+
+
+def test_an_infinite_factor_that_leaves_a_sum_may_make_an_infinity_of_no_number() -> None:
+    text = "dim M = 40, N = 7\ninput X: f32[M, N], W: f32[M]\noutput C: f32[M]\nC[i] = {}\n"
+    before, after = (load_text(text.format(x)) for x in ("sum[j](X[i, j] * W[i])", "sum[j](X[i, j]) * W[i]"))
+    made = Validator(validation_inputs(before), dict(generate(before).scalars))
+    assert made.validate(lower(before), lower(after)).status == "proved" and not made.displaced
+    assert made.validate(lower(after), lower(before)).ok and made.displaced
