@@ -26,7 +26,7 @@ garbage              random, but NaN, inf and the largest number at all elements
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from math import prod
 from typing import Any
@@ -139,15 +139,26 @@ def generate(
         numbers[s.name] = float(round_to(np.asarray(value), s.dtype)) if s.dtype.is_float else value  # as launched
     if kind == "garbage":
         arrays = with_garbage(spec, arrays, {**numbers, **known}, np.random.default_rng(seed))
-    try:
-        arrays = keep(spec, arrays, {**numbers, **known})
-    except InputError:
-        if kind == "random":
-            raise
-        drawn = generate(spec, "random", seed, sizes=known, scalars=numbers, ranges=ranges).arrays
-        promised = {n.buffer for f in spec.facts for n in walk(f.condition) if isinstance(n, Load)}
-        arrays |= {name: drawn[name] for name in promised}
+    params = {**numbers, **known}
+    if kind == "random":
+        return InputSet(kind, seed, keep(spec, arrays, params), numbers, known)
+
+    def drawn() -> Mapping[str, Array]:
+        return generate(spec, "random", seed, sizes=known, scalars=numbers, ranges=ranges).arrays
+
+    arrays = _kept(spec, arrays, params, drawn)
     return InputSet(kind, seed, arrays, numbers, known)
+
+
+def _kept(
+    spec: Spec, arrays: Mapping[str, Array], params: Mapping[str, Any], drawn: Callable[[], Mapping[str, Array]]
+) -> dict[str, Array]:  # fmt: skip
+    """``arrays``, moved so that they keep the promises of ``spec``; else the tensors of promises are ``drawn``."""
+    try:
+        return keep(spec, arrays, params)
+    except InputError:
+        promised = {n.buffer for f in spec.facts for n in walk(f.condition) if isinstance(n, Load)}
+        return {**arrays, **{name: drawn()[name] for name in promised}}
 
 
 def points(spec: Spec, sizes: Mapping[str, int]) -> int:
@@ -185,6 +196,8 @@ def interface(module: Any) -> Spec:
 def validation_inputs(spec: Spec, seed: int = 0) -> list[Mapping[str, Array]]:
     """A set of inputs for each kind of point of the validator (:mod:`nautilus.check.validate.points`)."""
     found = [generate(spec, kind, seed).arrays for kind in ("random", "equal", "descending", "ascending")]
+    found[0] = _with_ends(spec, generate(spec, "random", seed))
+    found.append(_beyond_reals(spec, generate(spec, "random", seed)))
     ranges = integer_ranges(spec)
     free = [t for t in spec.inputs if t.dtype.is_int and t.name not in ranges]
     if free:  # integers in arithmetic alone, of which no element is a position
@@ -195,6 +208,35 @@ def validation_inputs(spec: Spec, seed: int = 0) -> list[Mapping[str, Array]]:
 
 
 _SPECIALS = (0.0, -0.0, np.inf, -np.inf, np.nan)
+_FEW = 3  # special elements of a tensor with rows: most rows and columns have none and are compared as numbers
+_SHARE = 1 / 6  # the share of elements that are special, of a tensor with one axis, or at an end, of integers
+
+
+def _with_ends(spec: Spec, given: InputSet) -> Mapping[str, Array]:
+    """The arrays of ``given`` with the ends of their ranges among integers: lengths of nothing, of one and of all."""
+    arrays, ranges = dict(given.arrays), integer_ranges(spec, given.sizes)
+    for t in (t for t in spec.inputs if t.name in ranges):
+        rng = np.random.default_rng([given.seed, zlib.crc32(t.name.encode())])
+        x = np.array(arrays[t.name])
+        chosen = rng.permutation(x.size)[: 2 * int(_SHARE * x.size)]
+        low, high = ranges[t.name]
+        x.flat[chosen] = np.resize((low, high, min(low + 1, high), max(high - 1, low)), chosen.size)
+        arrays[t.name] = round_to(x, t.dtype)
+    return _kept(spec, arrays, {**given.scalars, **given.sizes}, lambda: given.arrays)
+
+
+def _beyond_reals(spec: Spec, given: InputSet) -> Mapping[str, Array]:
+    """The arrays of ``given`` with inf, -inf, NaN, 0 and the lowest number among their floats, but for promises."""
+    arrays = dict(given.arrays)
+    for t in (t for t in spec.inputs if t.dtype.is_float and arrays[t.name].size > 1):
+        rng = np.random.default_rng([given.seed, zlib.crc32(t.name.encode())])
+        x = np.array(arrays[t.name])
+        few = min(_FEW, x.size)
+        chosen = rng.permutation(x.size)[: few if x.ndim > 1 else max(few, int(_SHARE * x.size))]
+        values = (np.inf, -np.inf, np.nan, 0.0, -FORMATS[t.dtype].largest)
+        x.flat[chosen] = np.resize(np.roll(values, int(rng.integers(len(values)))), chosen.size)
+        arrays[t.name] = round_to(x, t.dtype)
+    return _kept(spec, arrays, {**given.scalars, **given.sizes}, lambda: given.arrays)
 
 
 def with_specials(spec: Spec, given: InputSet) -> InputSet:

@@ -47,20 +47,27 @@ def verdicts(
     seed: int,
     approximated: Callable[[Level], Collection[str]] = lambda _: (),
     seconds: float = inf,
+    whole: bool = True,
 ) -> Iterator[tuple[Level, Verdict]]:
     """The level that each step made, and the verdict on that step; ``inputs`` as :class:`Validator` takes them.
 
     ``approximated``: the outputs that a step may change by an error.  After ``seconds`` the remaining steps are
-    not decided.
+    not decided.  ``whole``: these are all steps, so inf and NaN that one of them moves are back in their places after
+    the last one; the first of those steps is refuted, as a second verdict on it, where they are not.
     """
     validator = Validator(inputs, params, seed)
     known = [level for level in levels if level.stage in STAGES]
     started = thread_time()
+    moving: Level | None = None
     for before, after in pairwise(known):
         if thread_time() - started > seconds:
             yield after, Verdict("not decided", detail="the steps before it took the time of the validator")
-        else:
-            yield after, validator.validate(before.module, after.module, approximated(after))
+            continue
+        chunks = after.step == "chunk-matrix-states"
+        yield after, validator.validate(before.module, after.module, approximated(after), chunks)
+        moving = moving or after if validator.displaced else None
+    if whole and moving is not None and validator.misplaced(known[-1].module):
+        yield moving, Verdict("refuted", detail=validator.displaced)
 
 
 def index_verdicts(levels: Sequence[Level]) -> Iterator[tuple[Level, Verdict]]:

@@ -12,7 +12,9 @@ unit roundoff of the type in question.
 * An operation has the ulps that its record in ``core.functions`` states for the call and, under ``--precision fast``,
   for its approximations.  A product with a power of two, a comparison, a choice and a sign are exact.
 * A function that scales its argument (``exp`` becomes ``exp2``) has, besides, an error of ``u`` times the magnitudes of
-  the terms of the argument, because a pass distributes the constant over them.
+  the terms of the argument, because a pass distributes the constant over them.  Where the terms are above 2^24 it is
+  at most 0.51 of the argument, because the scale of such a row is a power of two: equal terms cancel.
+* A number of the spec that its type does not have, such as 0.1 or -1e30, has one error wherever it is written.
 * ``tanh`` and ``erf`` have the error of the hardware's approximation where only outputs of at most 16 bits depend on
   them (``vr_tile.passes.hardware_math``).
 * ``narrow`` to a type has its ``u``, and half of the least denormal at least: a factor that is much smaller than the
@@ -28,6 +30,7 @@ unit roundoff of the type in question.
   partial sum with each term, in chains of 128 terms, or in one of 256 (``ma_tile.ir.async_ops``).  Sums of equal or
   ordered terms, which only ``check`` draws, have a quarter of ``u`` more for each term, and four neighbours among such
   elements have one error.
+* No tensor core computes the product of a matrix and a vector, or of two vectors, unless another one follows it.
 * Products that are integers which f32 has are exact, and so is a sum of terms of which it has all sums.
 * A product of f32 matrices may be computed in parts of tf32, unless the schedule or the precision forbids it
   (``core.functions.parts``).  A term then has an error of 8 ``u``, and 32 terms at a time are summed in at most 24

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cache
-from itertools import count as numbers
 from itertools import pairwise
 from math import prod, sqrt
 from typing import Any
@@ -17,6 +16,7 @@ from nautilus.check.bound.cancelling.ties import Step, Ties, anywhere, at_ties, 
 from nautilus.check.bound.exactness import (
     U32,
     U64,
+    Common,
     inexact,
     instruction_error,
     is_inexact_number,
@@ -26,7 +26,7 @@ from nautilus.check.bound.exactness import (
     scales,
     selects,
 )
-from nautilus.check.bound.operands import AROUND, multiplies, operand_type, unscaled_factors
+from nautilus.check.bound.operands import AROUND, engine_of, multiplies, without_matrices
 from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts
 from nautilus.check.bound.sums.orders import (
     LARGEST,
@@ -46,10 +46,9 @@ from nautilus.core.functions import FUNCTIONS
 from nautilus.core.functions.record import Steps
 from nautilus.core.numerics import Array, eval_op, reduce_array, round_to
 from nautilus.core.records import dataclass
-from nautilus.core.records.memo import by_identity
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.core.types import FORMATS, DType
-from nautilus.frontend.interp import STEP, Evaluator, product_factors, run_spec
+from nautilus.frontend.interp import STEP, Evaluator, run_spec
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.frontend.values import Value, line_up
 from nautilus.scalar.analysis.ranges.precision import in_bf16
@@ -59,19 +58,11 @@ _CUT = 1.0  # what a tensor core cuts off the sum so far at each accumulation, i
 _MEAN = 3.0
 #: The mean error of an addition in a sum of equal terms, in units of u: all are rounded in one direction for a while.
 _REGULAR = 0.25
+#: Units in the last place of the terms of an exponent from which on a row is far, and the error of one relative to it.
+_FAR, _GUARDED = 2.0, 0.51
 _RUN = 4  # neighbours among equal or ordered elements that have one error
 _PARTS = 8  # prefixes of a sum that are evaluated
 _ANY = Schedule()
-
-
-@by_identity(1 << 8)  # the same for all inputs
-def engine_of(e: Reduce) -> DType | None:
-    """The type of both operands if tensor cores may compute the sum of products ``e``, else None."""
-    parts = product_factors(e) or (factors(e.body, AROUND) if multiplies(e) else [])  # 0 under a condition
-    types = [operand_type(f) for f in unscaled_factors(e, parts)]
-    known = [t for t in types if t is not None]
-    short = len(known) == len(types) and all(t.bits <= 16 or t is DType.TF32 for t in known)
-    return max(known, key=lambda t: t.bits) if known and short else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +99,8 @@ class Roundings:
     terms of a sum by (definition, axes) where it differs from that of the evaluated program.  ``hardware``: definitions
     in which functions may be approximated as for outputs of at most 16 bits.  ``computed``: definitions whose values
     are not exact.  ``shown``: inputs that stand for a more precise value, with their relative error.  ``cuts``: sums
-    whose parts are found apart from each other.  ``ties``: steps that computed numbers decide about.
+    whose parts are found apart from each other.  ``ties``: steps that computed numbers decide about.  ``lanes``:
+    definitions of which no matrix unit computes a sum.
     """
 
     fast: bool = True
@@ -119,6 +111,7 @@ class Roundings:
     shown: Mapping[str, float] = field(default_factory=dict)
     cuts: Mapping[str, SplitPlan] = field(default_factory=dict)
     ties: Ties = field(default_factory=Ties)
+    lanes: frozenset[str] = frozenset()
 
 
 def roundings(
@@ -130,7 +123,10 @@ def roundings(
     parts = fast and schedule.decompose_operands
     made = _computed(spec)
     known = ties(spec, made)
-    return Roundings(fast, parts, terms or {}, _narrow_only(spec), made, cuts=cuts(spec, schedule), ties=known)
+    lanes = without_matrices(spec)
+    return Roundings(
+        fast, parts, terms or {}, _narrow_only(spec), made, cuts=cuts(spec, schedule), ties=known, lanes=lanes
+    )
 
 
 def _computed(spec: Spec) -> frozenset[str]:
@@ -166,11 +162,10 @@ def run(
     how: Roundings, probe: Probe, steps: int | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of ``program``, unrounded, with the errors of ``probe``; ``steps``: of recurrences, at most."""
-
-    sums = numbers()
+    common = Common()
 
     def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
-        evaluator = Rounding(d, buffers, params, how, probe, sums)
+        evaluator = Rounding(d, buffers, params, how, probe, common)
         made = evaluator.run()
         if probe.tie and d.name in how.ties.tensors and d.stored.is_float:
             made = evaluator.at_ties(made, how.ties.tensors[d.name], d.name, d.stored)
@@ -189,17 +184,17 @@ def _near(x: Array, error: float, seed: int) -> Array:
 
 
 class Rounding(Evaluator):
-    """The evaluation of one definition with an error at every rounding; ``sums`` numbers those of tensor cores."""
+    """The evaluation of one definition with an error at every rounding."""
 
     def __init__(
         self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any], how: Roundings, probe: Probe,
-        sums: Iterator[int],
+        common: Common,
     ) -> None:  # fmt: skip
         super().__init__(d, buffers, params)
         self.how, self.probe = how, probe
         step = 0 if probe.coherent else params.get(STEP, 0)  # independent errors differ from step to step
         self.rng = np.random.default_rng([probe.seed, zlib.crc32(d.name.encode()), step])
-        self.sums = sums
+        self.shared = common
         self.ties = of_nodes(d.expr, how.ties) if probe.tie else {}
 
     # ---- errors
@@ -287,8 +282,9 @@ class Rounding(Evaluator):
 
     def rounded(self, e: Expr, value: Value) -> Value:
         """``value`` with the error of the rounding of ``e``."""
-        if is_inexact_number(e, e.dtype.compute):
-            return Value(self.moved(value.array, self.unit(e.dtype)), value.names)
+        if is_inexact_number(e, e.dtype.compute):  # the same number wherever it is written
+            made = self.moved(value.array, self.unit(e.dtype))
+            return Value(self.shared.written.setdefault((value.array.item(), e.dtype), made), value.names)
         if not isinstance(e, Op):
             return value
         made = self.operation(e, value)
@@ -303,8 +299,8 @@ class Rounding(Evaluator):
             return x
         u = self.unit(dtype)
         if (f := FUNCTIONS[e.op]).scales_argument:
-            argument = line_up(self.value(e.args[0]), value.names) + u * self.argument_errors(e.args[0], value.names)
-            x = eval_op(e.op, [argument], dtype)
+            argument = line_up(self.value(e.args[0]), value.names)
+            x = eval_op(e.op, [argument + self.argument_errors(e.args[0], value.names, argument, u)], dtype)
         if f.steps is not None:
             x = self.step(e, value, f.steps)
             if f.steps.whole:
@@ -348,15 +344,25 @@ class Rounding(Evaluator):
         step = np.where((x != 0.0) & np.isfinite(x), np.ldexp(u, exponent - 1), 0.0)
         return np.asarray(x + step * self.signs(()))
 
-    def argument_errors(self, e: Expr, names: tuple[str, ...]) -> Array:
-        """Errors of the terms of an argument in units of roundoff; one for each element of a term, not of the sum."""
+    def argument_errors(self, e: Expr, names: tuple[str, ...], argument: Array, u: float) -> Array:
+        """The errors that the terms of ``argument``, the value of ``e``, have: ``u`` of each element of a term.
+
+        Where the terms are as large as those of far rows of ``vr_tile.passes.exponents.guard_exponents``, the errors
+        are at most a part of the argument: equal terms cancel.
+        """
         terms = e.args if isinstance(e, Op) and e.op in ("add", "sub") else (e,)
         total: Array = np.zeros(())
+        largest = 0.0
         for t in terms:
             term = self.value(t)
             size = np.where(np.isfinite(term.array), np.abs(term.array), 0.0)
-            total = total + line_up(Value(size * self.signs(size.shape), term.names), names)
-        return total
+            largest += u * float(size.max(initial=0.0))
+            total = total + u * line_up(Value(size * self.signs(size.shape), term.names), names)
+        if largest < _FAR:
+            return total
+        far = u * sum(np.abs(line_up(self.value(t), names)) for t in terms) >= _FAR
+        most = np.where(far, _GUARDED * np.abs(argument), np.inf)
+        return np.asarray(np.clip(total, -most, most))
 
     def converted(self, e: Op, x: Array) -> Array:
         """The result ``x`` of a conversion: casts have rounded, ``narrow`` has not."""
@@ -400,8 +406,8 @@ class Rounding(Evaluator):
         parts = partial_sums(terms, axes, _PARTS)
         cut = self.how.cuts.get(self.d.name)
         size = None if cut is None or count <= 1 else apart(terms, axes, parts, count, cut)
-        value = self.summed(e, parts, count, additions(count), accumulations(engine_of(e), count, cut), size)
-        if self.parted(e) and engine_of(e) is None:
+        value = self.summed(e, parts, count, additions(count), accumulations(self.engine(e), count, cut), size)
+        if self.parted(e) and self.engine(e) is None:
             squares = reduce_array("sum", terms * terms, axes, DType.F64)
             value = in_parts(value, squares, count, self.others(e), *self.common(value))
 
@@ -415,7 +421,7 @@ class Rounding(Evaluator):
         """The sum of products ``e`` of two batches of matrices with the errors of its additions."""
         if not e.dtype.is_float:
             return super().product(e, left, right)
-        depth, engine = left.shape[2], engine_of(e)
+        depth, engine = left.shape[2], self.engine(e)
         count = self.terms(e, depth)
         is_short = engine is not None and engine.is_float8 and self.how.fast and not self.probe.reals
         if not is_short and are_whole(count, left, right):
@@ -445,6 +451,10 @@ class Rounding(Evaluator):
     def common(self, total: Array) -> tuple[Array, float]:
         """The errors of the elements ``total`` in units of the largest one, and how much of it all have in common."""
         return self.signs(total.shape), self.probe.size if self.probe.coherent else 0.0
+
+    def engine(self, e: Reduce) -> DType | None:
+        """See :func:`engine_of`."""
+        return None if self.d.name in self.how.lanes else engine_of(e)
 
     def parted(self, e: Reduce) -> bool:
         """Whether the sum of products ``e`` may be one of f32 matrices in parts."""
@@ -483,6 +493,6 @@ class Rounding(Evaluator):
         size = np.maximum(size, least * (total != 0.0))
         moved = total + np.where(np.isfinite(size), size, 0.0) * self.signs(total.shape)
         if cuts and self.probe.coherent:  # every partial sum loses magnitude
-            side = -1.0 if self.probe.opposed and next(self.sums) % 2 else 1.0
+            side = -1.0 if self.probe.opposed and next(self.shared.sums) % 2 else 1.0
             moved = moved - side * self.probe.size * _CUT * u * cuts * prefixes / number
         return np.where(np.isfinite(total), moved, total)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import field
 from functools import cache
+from itertools import count
 from math import isfinite
 from typing import Final
 
@@ -11,7 +13,8 @@ import numpy as np
 
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.numerics import round_to
+from nautilus.core.numerics import Array, round_to
+from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.spec import Definition, Spec
@@ -19,6 +22,18 @@ from nautilus.frontend.spec import Definition, Spec
 #: The unit roundoff of f32, and of f64.
 U32: Final = 2.0**-24
 U64: Final = 2.0**-53
+
+
+@dataclass
+class Common:
+    """What the definitions of one run have in common.
+
+    ``sums`` numbers the sums of tensor cores.  ``written``: the numbers of the spec, rounded to a type; one that is
+    written in several places is the same number there.
+    """
+
+    sums: Iterator[int] = field(default_factory=count)
+    written: dict[tuple[float, DType], Array] = field(default_factory=dict)
 
 
 def inexact(e: Expr) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, walk
 from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.index.groups import quotients
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
+from nautilus.frontend.interp import product_factors
+from nautilus.frontend.spec import Spec
 from nautilus.targets.limits import SHORT_DEPTH
 
 #: Functions that may be applied to a product, or to a factor of one.
@@ -21,6 +23,40 @@ def multiplies(e: Reduce) -> bool:
     summed = {a.name for a in e.axes}
     parts = [f for f in factors(e.body, AROUND) if free_vars(f) & summed]
     return any(matrix_products(parts, frozenset[str]().union(*map(free_vars, parts)) - summed))
+
+
+def without_matrices(spec: Spec) -> frozenset[str]:
+    """The definitions of which no matrix unit computes a sum: products of a matrix and a vector, or of vectors.
+
+    Every position is a variable or a number, because rows that share a quotient may be packed, and windows may be.
+    Of two such products in a row none counts (``scalar.passes.axes.add_unit_axes``), and none beside a recurrence.
+    """
+    products = {
+        d.name: [e for e in walk(d.expr) if isinstance(e, Reduce) and e.op == "sum" and _has_factors(e.body)]
+        for d in spec.definitions
+        if d.recurrence is None
+    }
+    if len(products) < len(spec.definitions):
+        return frozenset()
+    needs: dict[str, frozenset[str]] = {}
+    for d in spec.definitions:
+        read = {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
+        needs[d.name] = frozenset(read).union(*(needs[n] for n in read if n in needs))
+    vectors = {n for n, found in products.items() if found and not any(map(multiplies, found))}
+
+    def alone(name: str) -> bool:
+        others = vectors - {name}
+        return len(products[name]) == 1 and not (needs[name] & others or any(name in needs[n] for n in others))
+
+    return frozenset(n for n in vectors if alone(n) and _is_plain(products[n][0].body))
+
+
+def _has_factors(e: Expr) -> bool:
+    return len(factors(e, AROUND)) > 1
+
+
+def _is_plain(e: Expr) -> bool:
+    return all(isinstance(i, Var | Const) for n in walk(e) if isinstance(n, Load) for i in n.index)
 
 
 def operand_type(e: Expr) -> DType | None:
@@ -44,3 +80,13 @@ def _is_shared(f: Expr, e: Reduce) -> bool:
     if any(a.name not in used and isinstance(a.extent, int) and a.extent % SHORT_DEPTH == 0 for a in e.axes):
         return True
     return all(n and n % SHORT_DEPTH == 0 for a in e.axes for n in quotients(f, a.name))
+
+
+@by_identity(1 << 8)  # the same for all inputs
+def engine_of(e: Reduce) -> DType | None:
+    """The type of both operands if tensor cores may compute the sum of products ``e``, else None."""
+    parts = product_factors(e) or (factors(e.body, AROUND) if multiplies(e) else [])  # 0 under a condition
+    types = [operand_type(f) for f in unscaled_factors(e, parts)]
+    known = [t for t in types if t is not None]
+    short = len(known) == len(types) and all(t.bits <= 16 or t is DType.TF32 for t in known)
+    return max(known, key=lambda t: t.bits) if known and short else None

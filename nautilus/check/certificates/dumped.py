@@ -71,7 +71,8 @@ class Dumped:
         spec = interface(self.record.module)
         given = generate(spec, "random", seed)
         params = {**given.scalars, **given.sizes}
-        yield from (("validation", v) for _, v in verdicts(pair, validation_inputs(spec, seed), params, seed))
+        inputs = validation_inputs(spec, seed)
+        yield from (("validation", v) for _, v in verdicts(pair, inputs, params, seed, whole=False))
         yield from (("iterations", v) for _, v in index_verdicts(pair))
         both = (given, with_specials(spec, given))
         yield from (("validation", v) for _, v in same_bits(pair, both, dict, _exactly, _SECONDS))

@@ -5,9 +5,12 @@
 * special: few small numbers, with zeros of both signs, equal elements and equal rows; of the reals alone;
 * large: the generic numbers times 64, on which an exponential overflows that is not under its reference; of the reals
   alone;
+* infinite: as the caller gives them, with inf, -inf, NaN, zeros and the lowest number among the elements; of the reals
+  alone;
 * wrapping: the generic numbers beside integers of their whole type, whose sums and products wrap; of the reals alone.
 
-Integers and bools come from the caller, because integers may be positions.
+Integers and bools come from the caller, because integers may be positions, and so do the numbers of the infinite point,
+because a spec may promise that some of them are finite.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from nautilus.check.validate.scalar_run import Given
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.numerics import Array
 
-KINDS = ("generic", "positive", "special", "large", "wrapping")
+INFINITE = "infinite"
+KINDS = ("generic", "positive", "special", "large", INFINITE, "wrapping")
 _TRACKED = frozenset({"generic", "positive"})
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, 1.0, 0.5, -2.0, 3.0)
 
@@ -38,7 +42,9 @@ def points(
     """
     for kind, arrays in zip(KINDS, inputs, strict=False):
         made = {
-            b.name: _floats(kind, b.name, np.shape(arrays[b.name]), seed) if b.dtype.is_float else arrays[b.name]
+            b.name: _floats(kind, b.name, np.shape(arrays[b.name]), seed)
+            if b.dtype.is_float and kind != INFINITE
+            else arrays[b.name]
             for b in buffers
             if b.space is Space.INPUT
         }

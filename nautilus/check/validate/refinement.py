@@ -4,6 +4,11 @@ A module after the pass must write what the module before it writes, and every e
 residues prove it at the sizes of the modules (but for a chance of about 2^-20 for each point), and the reals agree
 everywhere.  Residues that differ while the reals agree decide nothing: the identity needs a rule that the field does
 not have (``sqrt(x) ** 2 = x``) or a rounded constant.
+
+At the infinite point a pass may move inf and NaN to other places if a later one moves them back: tiles of a product
+hold what a mask excludes until a kernel computes these rows again.  The validator keeps the results from before the
+first of these passes until a module agrees with them.  An infinite factor that leaves a sum may make an infinity of
+NaN, as the language says, and a matrix state in chunks the reverse.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import numpy as np
 from nautilus.check.validate import scalar_run, tile_run
 from nautilus.check.validate.memory import Malformed, Memory, Unsupported
 from nautilus.check.validate.numbers import Constants
-from nautilus.check.validate.points import points
+from nautilus.check.validate.points import INFINITE, points
 from nautilus.check.validate.scalar_run import Given
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.buffers import Space, extents
@@ -31,7 +36,7 @@ _CHANCE = 256.0  # the difference of two results of terms that cancel, in units 
 _TERMS = 1e-3  # least magnitude of the terms of a sum that cancels, for a point without residues
 _TIES = 2.0**-30  # relative distance of inputs that tell where integers are at ties, after sums that lost digits
 _NEARBY = 40  # points close to another one at which ties are looked for
-_CANCELLING = ("large", "special")  # points at which roundings may be all that is left of a sum
+_CANCELLING = ("large", "special", INFINITE)  # points at which roundings may be all that is left of a sum
 _BESIDE = 2.0**-4  # relative distance of inputs that tell which overflows the order of factors decides
 _OVERFLOWS = 8  # points close to another one at which such overflows are looked for
 _TOLERANCE = 1e-9  # share of the largest finite element of a buffer
@@ -52,27 +57,35 @@ class Validator:
     seed: int = 0
     constants: Constants = field(default_factory=Constants)
     _kept: dict[int, tuple[Any, dict[str, Results | Exception]]] = field(default_factory=dict)
+    displaced: str = ""  # the first difference at the infinite point that no later module restores
+    _placed: Results = field(default_factory=dict)  # with ``displaced``: the results of the module before that pass
 
     def validate(
-        self, before: Program | TileModule, after: Program | TileModule, approximated: Collection[str] = ()
-    ) -> Verdict:
+        self, before: Program | TileModule, after: Program | TileModule, approximated: Collection[str] = (),
+        chunks: bool = False,
+    ) -> Verdict:  # fmt: skip
         """The verdict on the pass that made ``after`` from ``before``.
 
         The outputs ``approximated`` may change by an error that this engine does not know: they are undecided.
+        ``chunks``: the pass computes matrix states in chunks.
         """
         if _interface(before) != _interface(after):
             return Verdict("refuted", detail="the inputs or the outputs differ")
         left, right = self.results(before), self.results(after)
         self._kept = {id(after): self._kept[id(after)]}
-        compared, undecided = 0, ""
+        compared, undecided, missing = 0, "", ""
         for kind in left:
             old, new = left[kind], right[kind]
+            if kind == INFINITE and (large := [x for x in (old, new) if isinstance(x, Unsupported)]):
+                missing = f"without inf and NaN: {large[0]}"
+                continue
             if isinstance(old, Exception):
                 return Verdict("not decided", detail=f"the module before: {old}")
             if isinstance(new, Malformed):
                 return Verdict("refuted", detail=f"{new}; point {kind}")
             if isinstance(new, Exception):
                 return Verdict("not decided", detail=f"the module after: {new}")
+            moved = ""
             for name in old:
                 if name in approximated:
                     undecided = undecided or f"{name} may change by an error"
@@ -86,13 +99,34 @@ class Validator:
                 if found.status == "refuted" and self._ties(before, kind, old[name], new[name]):
                     undecided = undecided or f"roundings of numbers at ties decide about {name}"
                     continue
+                if found.status == "refuted" and kind == INFINITE and not _apart(old[name], new[name]):
+                    if (_moved(old[name], new[name]) & ~_factored(old[name], new[name], chunks)).any():
+                        moved = moved or f"{name}{found.detail}; point {kind}"
+                    continue
                 if found.status == "refuted":
                     return Verdict("refuted", detail=f"{name}{found.detail}; point {kind}")
                 compared += found.points
                 undecided = undecided or (f"the residues of {name} do not decide" if found.status == "tested" else "")
+            if moved and self._restores(new):
+                self.displaced, self._placed = "", {}
+            elif moved:
+                self.displaced, self._placed = self.displaced or moved, self._placed or old
+                missing = missing or "it moves inf and NaN"
         if not compared:
-            return Verdict("not decided", detail=undecided or "no output is finite at any point")
-        return Verdict("tested", compared, undecided) if undecided else Verdict("proved", compared)
+            return Verdict("not decided", detail=undecided or missing or "no output is finite at any point")
+        return Verdict("tested", compared, undecided) if undecided else Verdict("proved", compared, missing)
+
+    def misplaced(self, last: Program | TileModule) -> bool:
+        """Whether inf and NaN that passes moved are elsewhere in ``last``, the module after all passes."""
+        found = self.results(last).get(INFINITE) if self.displaced else None
+        if found is None or isinstance(found, Exception):
+            return False
+        return not self._restores(found)
+
+    def _restores(self, new: Results) -> bool:
+        """Whether inf and NaN are where they were before passes moved them."""
+        pairs = [(old, new[name]) for name, old in self._placed.items()]
+        return bool(pairs) and not any((_moved(a, b) & ~_factored(a, b)).any() for a, b in pairs)
 
     def results(self, module: Program | TileModule) -> dict[str, Results | Exception]:
         """The outputs of ``module`` at each point, or the error of the run."""
@@ -170,6 +204,22 @@ def _same(a: Array, b: Array) -> Array:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
+def _moved(old: Memory, new: Memory) -> Array:
+    """The elements that are inf or NaN on one side and something else on the other."""
+    return np.asarray(~(np.isfinite(old.real) & np.isfinite(new.real)) & ~_same(old.real, new.real))
+
+
+def _factored(old: Memory, new: Memory, chunks: bool = False) -> Array:
+    """The elements at which an infinite factor makes an infinity of NaN; ``chunks``: or NaN of an infinity."""
+    a, b = old.real, new.real
+    return np.asarray((np.isnan(a) & np.isinf(b)) | (chunks & np.isinf(a) & np.isnan(b)))
+
+
+def _apart(old: Memory, new: Memory) -> bool:
+    """Whether ``new`` differs from ``old`` in more than the places of inf and NaN."""
+    return not old.dtype.is_float or compare(old, new, left_out=_moved(old, new)).status == "refuted"
+
+
 def compare(old: Memory, new: Memory, near: Memory | None = None, left_out: Array | None = None) -> Verdict:
     """The verdict on ``new`` against ``old``; the detail of a refutation starts with the index.
 
@@ -186,7 +236,7 @@ def compare(old: Memory, new: Memory, near: Memory | None = None, left_out: Arra
         return Verdict("proved", int(a.size))
     fine = np.isfinite(a) & np.isfinite(b)
     size = float(np.abs(a[fine]).max(initial=0.0))
-    misplaced = ~fine & ~_same(a, b) & ~(False if left_out is None else left_out)
+    misplaced = _moved(old, new) & ~(False if left_out is None else left_out)
     with np.errstate(all="ignore"):
         residues = old.u is not None and new.u is not None
         apart = fine & (np.abs(a - b) > _TOLERANCE * max(size, 1e-300 if residues else _TERMS))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import Probe, roundings, run
 from nautilus.check.bound.exactness import U32
+from nautilus.check.bound.operands import without_matrices
 from nautilus.check.bound.program import passes, rounded
 from nautilus.check.bound.stated import _bounds, _stated, stated
 from nautilus.check.compare import relative
 from nautilus.core.expr.nodes import Op, walk
 from nautilus.core.numerics import Array
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
+from nautilus.driver import Request, compile_file
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
+from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.passes.pipelines import SCALAR
 
 HEAD = "dim M = 512, N = 512, K = 512\n"
@@ -29,6 +34,10 @@ def bound(body: str, precision: str = "fast") -> float:
 MATMUL = "input A: {t}[M, K]\ninput B: {t}[K, N]\noutput Y: {o}[M, N]\nY[i, j] = sum[k](A[i, k] * B[k, j])\n"
 SOFTMAX = "input X: {t}[M, N]\noutput Y: {t}[M, N]\nY[i, j] = softmax[j](X[i, j])\n"
 MIXED = "input S: f32[M, K]\ninput V: f16[K, N]\noutput Y: {o}[M, N]\nY[i, j] = sum[k](exp(S[i, k]) * V[k, j])\n"
+FILLED = (
+    "input X: f16[M, N]\ninput keep: bool[M]\noutput Y: f16[M, N]\n"
+    "Y[i, j] = softmax[j](X[i, j] if keep[i] else {fill})\n"
+)
 SQUARE = (
     "input A: bf16[M, K]\ninput B: bf16[K, N]\noutput Y: f32[M, N]\nY[i, j] = sum[k](A[i, k] * A[i, k] * B[k, j])\n"
 )
@@ -44,11 +53,38 @@ SQUARE = (
         (SOFTMAX.format(t="f32"), 1e-7, 2e-6),
         (SOFTMAX.format(t="f16"), 4e-4, 6e-4),
         (MIXED.format(o="f16"), 6e-4, 2e-3),
+        (FILLED.format(fill="-1e30"), 4e-4, 6e-4),
+        (FILLED.format(fill="-1e9"), 4e-4, 6e-4),
         (SQUARE, 2.0**-9, 8e-3),
     ],
 )
 def test_the_order_of_the_bound(body: str, low: float, high: float) -> None:
     assert low <= bound(body) <= high
+
+
+VECTOR = "input A: f16[M, K]\ninput v: f16[K]\noutput Y: f32[M]\nY[i] = sum[k](A[i, k] * v[k])\n"
+BATCHED = "input A: bf16[M, 8, K]\ninput v: bf16[M, K]\noutput Y: f32[M, 8]\nY[b, i] = sum[k](A[b, i, k] * v[b, k])\n"
+SQUARES = "input A: bf16[M, K]\noutput Y: f32[M]\nY[i] = sum[k](A[i, k] * A[i, k])\n"
+
+
+@pytest.mark.parametrize("body", [VECTOR, BATCHED, SQUARES])
+def test_a_product_of_a_matrix_and_a_vector_loses_no_bits_in_matrix_units(body: str) -> None:
+    """A sum of 512 products, of which a matrix unit would cut off 512 / 16 partial sums."""
+    assert stated(load_spec(HEAD + body))["Y"].relative < 4.5e-7
+    for arch in ("sm_80", "sm_90a"):
+        made = compile_file(Request(Path("t.naut"), arch, text=HEAD + body, until="ma-tile")).modules["ma-tile"]
+        assert "mma " not in ma_format(made)
+
+
+@pytest.mark.parametrize("body", [
+    "Y[i, j] = sum[k](A[i, k] * B[k, j])",
+    "Y[i, j] = sum[k](A[i, k] * B[i // 4, k])",  # rows that may be packed
+    "S[i] = sum[k](A[i, k] * v[k])\nY[i, j] = S[i] * sum[k](B[k, j] * S[k])",  # two products in a row
+    "recur Y[i, j] = Y[i - 1, j] + sum[k](A[i, k] * v[k]) if i > 0 else 0",
+])  # fmt: skip
+def test_what_may_be_a_product_of_matrices_has_the_cuts_of_one(body: str) -> None:
+    head = "dim K = 64\ninput A: f16[K, K], B: f16[K, K], v: f16[K]\noutput Y: f32[K, K]\n"
+    assert not without_matrices(load_spec(head + body + "\n"))
 
 
 def test_sums_of_8_bit_floats_have_few_bits_also_under_scales() -> None:

@@ -71,6 +71,15 @@ def test_roundings_alone_refute_no_pass() -> None:
     assert [v.text for v in found(PHASES, levels(PHASES)).values() if v.status == "refuted"] == []
 
 
+def test_what_a_tile_holds_behind_a_mask_is_refuted_unless_it_is_computed_again() -> None:
+    text = SPECS["running maximum"].replace("M = 33, N = 77, D = 16", "M = 40, N = 40, D = 8").replace("i + 40", "i")
+    made = levels(text)
+    again = next(n for n, x in enumerate(made) if x.step == "recompute-masked")
+    verdict = found(text, made[: again + 1])["scalar -> vr-tile"]
+    assert (verdict.status, verdict.detail) == ("proved", "it moves inf and NaN")
+    assert found(text, made[:again])["scalar -> vr-tile"].status == "refuted"
+
+
 RULES: dict[str, list[Callable[[Any], Any]]] = {
     "rolling-update": [drop_repair, invert_repair],
     "split": [shift_mask],

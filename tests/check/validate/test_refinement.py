@@ -77,3 +77,43 @@ def test_overflows_and_roundings_of_large_numbers(old: str, new: str, status: st
     spec = load_text(FLOATS.format(old))
     made = Validator(validation_inputs(spec), dict(generate(spec).scalars))
     assert made.validate(lower(spec), lower(load_text(FLOATS.format(new)))).status == status
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("max(Y[i], W[i])", "Y[i] if Y[i] > W[i] else W[i]"),  # a NaN of Y
+    ("Y[i] * 0", "0.0"),
+    ("Y[i] - Y[i] + W[i]", "W[i]"),
+    ("sqrt(Y[i] * Y[i])", "abs(Y[i]) if Y[i] == Y[i] else 0"),
+    ("1 / (1 + exp(-Y[i]))", "exp(Y[i]) / (1 + exp(Y[i]))"),
+])  # fmt: skip
+def test_identities_of_finite_numbers_alone_are_refuted(old: str, new: str) -> None:
+    spec = load_text(FLOATS.format(old + " + 0 * W[i]"))
+    made = Validator(validation_inputs(spec), dict(generate(spec).scalars))
+    before, after = lower(spec), lower(load_text(FLOATS.format(new + " + 0 * W[i]")))
+    assert made.validate(before, after).ok
+    assert "point infinite" in made.displaced and made.misplaced(after)
+    assert made.validate(after, before).ok and not made.displaced
+
+
+def test_a_number_that_is_promised_to_be_finite_is_finite() -> None:
+    spec = load_text("assume abs(Y[i]) < inf\n" + FLOATS.format("Y[i] * 0 + W[i]"))
+    made = Validator(validation_inputs(spec), dict(generate(spec).scalars))
+    assert made.validate(lower(spec), lower(load_text(FLOATS.format("0 * Y[i] + W[i]")))).status == "proved"
+    assert all(np.isfinite(x["Y"]).all() for x in validation_inputs(spec))
+
+
+@pytest.mark.parametrize("other", ["output C: f16[N]", "output C: f32[N], D: f32[N]"])
+def test_a_module_of_another_interface_is_refuted(other: str) -> None:
+    text = FLOATS.format("Y[i] + W[i]")
+    more = "\nD[i] = Y[i]" if "D:" in other else ""
+    spec, changed = (load_text(x) for x in (text, text.replace("output C: f32[N]", other) + more))
+    made = Validator(validation_inputs(spec), dict(generate(spec).scalars))
+    assert made.validate(lower(spec), lower(changed)).detail == "the inputs or the outputs differ"
+
+
+def test_an_infinite_factor_that_leaves_a_sum_may_make_an_infinity_of_no_number() -> None:
+    text = "dim M = 40, N = 7\ninput X: f32[M, N], W: f32[M]\noutput C: f32[M]\nC[i] = {}\n"
+    before, after = (load_text(text.format(x)) for x in ("sum[j](X[i, j] * W[i])", "sum[j](X[i, j]) * W[i]"))
+    made = Validator(validation_inputs(before), dict(generate(before).scalars))
+    assert made.validate(lower(before), lower(after)).status == "proved" and not made.displaced
+    assert made.validate(lower(after), lower(before)).ok and made.displaced

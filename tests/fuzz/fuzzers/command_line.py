@@ -10,6 +10,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from nautilus.cli.main import main
@@ -19,6 +20,7 @@ SPEC = "dim M = 4, N = 6\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = sum[j](X[
 _CODES = {0, 1, 2, 3, 4, 5}
 #: files that a command may make in its folder, and the folders of dumps and of results
 _OUTPUTS = {"k.cu", "k.json", "k.vr", "k.ma", "k.scalar", "db.jsonl", "dumps", "out"}
+_FOLDERS = ("--dump-dir", "--output-dir")  # the word after one of them names a folder
 _OUTPUTS |= {f"s.{form}" for form in ("cu", "ma")}  # beside the spec, for the forms of _WORDS
 _WORDS = (
     "compile", "check", "run", "explain", "db", "ls", "show", "export", "merge", "gc", "schedule", "--reference",
@@ -54,7 +56,8 @@ def attempt(text: str, _seed: int) -> Verdict:
             made = {str(p) for p in Path().iterdir()} - {"s.naut", "bad.naut"}
         finally:
             os.chdir(before)
-    extra = (made - _OUTPUTS) | (set(os.listdir(Path.home())) - home)
+    named = {Path(b).parts[0] for a, b in pairwise(arguments) if a in _FOLDERS and Path(b).parts}
+    extra = (made - _OUTPUTS - named) | (set(os.listdir(Path.home())) - home)
     if verdict is OK and extra and "-o" not in arguments:
         return Verdict("wrong", "files", f"made {sorted(extra)}")
     return verdict

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from itertools import count as numbers
 from math import prod
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ import numpy as np
 
 from nautilus.check.bound.cancelling.sites import Known, comparisons, distance, singular
 from nautilus.check.bound.errors import Probe, Rounding, Roundings, unit
+from nautilus.check.bound.exactness import Common
 from nautilus.check.bound.probes import FEW
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Expr, Op, Reduce, walk
@@ -244,7 +244,7 @@ def _run(
     program: Spec, how: Roundings, arrays: Mapping[str, Any], scalars: Mapping[str, Any], probe: Probe | None
 ) -> _Recorded:
     """What a run meets at its sites, without roundings where ``probe`` is None."""
-    to, sums = _Recorded(Known(program)), numbers()
+    to, common = _Recorded(Known(program)), Common()
 
     def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
         if probe is None:
@@ -252,7 +252,7 @@ def _run(
             exact.to = to
             made = exact.run()
             return made, round_to(made, d.stored) if d.is_output else made
-        moved = _Moved(d, buffers, params, how, probe, sums)
+        moved = _Moved(d, buffers, params, how, probe, common)
         moved.to = to
         made = moved.run()
         return made, moved.stored(made) if d.is_output and d.stored.is_float else made

@@ -60,5 +60,12 @@ def test_a_promise_bounds_no_position_that_wraps(fact: str, bounded: bool) -> No
     assert ("neighbour" in text) is bounded
 
 
+@pytest.mark.parametrize(("position", "bounded"), [("{}", True), ("+ i32(f16(I[n, g, z]))", False)])
+def test_a_promise_bounds_no_position_that_is_rounded_on_its_way(position: str, bounded: bool) -> None:
+    """The f16 next to 4097 is 4096, which is no position that the promise allows."""
+    long, fact = ("4 * G]", "4 * G + 4200]"), "4096 < I[n, g, z] < 4100"
+    assert ("neighbour" in expanded(fact, ("I: u8", "I: i32"), long, ("+ I[n, g, z]", position))) is bounded
+
+
 def test_the_square_of_an_element_that_is_gathered_has_two_factors() -> None:
     assert "neighbour" not in expanded("I[n, g, z] < 4", ("X[m, 4 * g + I[n, g, z]]", "square({})"))
