@@ -7,8 +7,10 @@ the cost of the sum of the logarithms of all times, and :data:`SAVES` for each t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import islice, product
 from math import exp, inf, log
 from typing import Protocol, TypeAlias
 
@@ -26,6 +28,7 @@ from nautilus.targets.limits import limits
 
 LEVELS = 4  # thresholds one below the other in the decision tree
 SAVES = 0.1  # least logarithm of the ratio of times that a variant or a threshold saves, summed over the grid
+FAR = 0.5  # logarithm of the ratio of times, beyond which a candidate is not predicted at sizes further away
 FINE = 16  # a threshold is found to within 1 / FINE of the next size of the grid
 
 Point: TypeAlias = "Mapping[str, int]"  # sizes of the varied dims
@@ -62,6 +65,10 @@ class Times(Protocol):
 
     def most(self, n: int, size: str) -> int:
         """The largest value of ``size`` at which candidate ``n`` is legal."""
+        ...
+
+    def made_for(self, n: int) -> Point:
+        """The sizes for which the planner made candidate ``n``; empty for ranges of sizes."""
         ...
 
 
@@ -115,6 +122,57 @@ class Predicted:
         found = [f.most for f in self.candidates[n].assumed if f.size == size and f.most is not None]
         return min(found, default=MAX_DIM)
 
+    def made_for(self, n: int) -> Point:
+        """The sizes for which the planner made candidate ``n``; empty for ranges of sizes."""
+        return self.candidates[n].made_for
+
+
+class _Neighbours:
+    """The points of a grid of sizes, by their numbers, with those next to each along every dim."""
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        self.numbers = {tuple(p.values()): n for n, p in enumerate(points)}
+        self.at = list(self.numbers)
+        self.along = [sorted(set(sizes)) for sizes in zip(*self.at, strict=True)]
+
+    def around(self, sizes: Point) -> list[int]:
+        """The points whose sizes are the next ones to ``sizes`` in both directions."""
+        ends = []
+        for along, size in zip(self.along, sizes.values(), strict=False):
+            k = bisect_left(along, size)
+            ends.append({along[min(k, len(along) - 1)], along[max(0, k - 1)]})
+        return [self.numbers[at] for at in product(*ends) if at in self.numbers]
+
+    def next_to(self, n: int) -> Iterator[int]:
+        """The points next to point ``n``: one in either direction along each dim."""
+        at = self.at[n]
+        for axis, along in enumerate(self.along):
+            k = along.index(at[axis])
+            for sizes in (along[k + 1 :], along[:k][::-1]):
+                others = ((*at[:axis], size, *at[axis + 1 :]) for size in sizes)
+                yield from islice((self.numbers[x] for x in others if x in self.numbers), 1)
+
+
+def _with(times: Times, points: Sequence[Point], grid: _Neighbours, c: int, now: Sequence[float]) -> list[float]:
+    """The least of ``now``, the logarithms of the times at ``points``, and of those of candidate ``c``.
+
+    A candidate that was made for some sizes is predicted at the points around them, and further away as long as it is
+    not slower by :data:`FAR`.
+    """
+    out, todo, seen = list(now), grid.around(times.made_for(c)), set[int]()
+    if not times.made_for(c) or not todo:
+        return [min(t, times.log(c, p)) for t, p in zip(now, points, strict=True)]
+    while todo:
+        n = todo.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        found = times.log(c, points[n])
+        out[n] = min(now[n], found)
+        if found < now[n] + FAR:
+            todo += grid.next_to(n)
+    return out
+
 
 def kept(times: Times, points: Sequence[Point], start: int, among: Sequence[int], most: int) -> list[int]:
     """At most ``most`` candidates, ``start`` and those of ``among``, in the order in which they were found.
@@ -122,8 +180,9 @@ def kept(times: Times, points: Sequence[Point], start: int, among: Sequence[int]
     They join in the order of what they save, as long as one saves :data:`SAVES` at some size.
     """
     now, chosen, rest = [times.log(start, p) for p in points], [start], list(among)
+    grid = _Neighbours(points)
     while rest and len(chosen) < most:
-        after = {c: [min(t, times.log(c, p)) for t, p in zip(now, points, strict=True)] for c in rest}
+        after = {c: _with(times, points, grid, c, now) for c in rest}
         best = min(rest, key=lambda c: sum(after[c]))
         if sum(now) - sum(after[best]) < SAVES:
             break

@@ -386,6 +386,9 @@ class Given:
     def most(self, n: int, size: str) -> int:
         return MAX_DIM
 
+    def made_for(self, n: int) -> Mapping[str, int]:
+        return getattr(self.times[n], "made_for", {})
+
 
 def tree(points: list[dict[str, int]], *times: Any) -> Any:
     bounds = dict.fromkeys(points[0], MAX_DIM)
