@@ -8,7 +8,7 @@ ends at one element, ``len[b] - W <= j < len[b]``, is at the end of the range.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -68,8 +68,7 @@ def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[st
         following = replace(ld, index=(*ld.index[:-1], simplify(calc("add", ld.index[-1], 1))))
         # both in one expression: the least or greatest end of several rows
         if isinstance(rows, int) and rows > 1 and any(following in found and ld not in found for found in reads):
-            limits = [n for e in exprs for x in walk(e) for n in _limits(x, ld.buffer)]
-            out |= {ld.buffer: -(-max(limits) // (rows - 1))} if limits else {}
+            out |= {name: -(-most // (rows - 1)) for name, most in _limits(exprs, {ld.buffer}).items()}
     return out
 
 
@@ -102,15 +101,17 @@ def window_ends(kernel: MemKernel, starts: frozenset[str]) -> dict[str, int]:
     lets = [(op.var, op.expr) for op in walk_ops(kernel.body) if isinstance(op, LetOp)]
     exprs = [(name in starts, e) for name, e in (*kernel.decode, *lets)]
     first, last = ({ld for at, e in exprs if at is start for ld in loads(e)} for start in (True, False))
-    limits = {ld.buffer: [n for _, e in exprs for x in walk(e) for n in _limits(x, ld.buffer)] for ld in first & last}
-    return {name: max(found) for name, found in limits.items() if found}
+    return _limits([e for _, e in exprs], {ld.buffer for ld in first & last})
 
 
-def _limits(e: Expr, buffer: str) -> Iterator[int]:
-    """The greatest value that ``e`` gives an element of ``buffer``, if it is a choice of the lesser value."""
-    match e:
-        case Op(op="min", args=(a, Const(value=value))) if any(ld.buffer == buffer for ld in loads(a)):
-            yield int(value)
+def _limits(exprs: Iterable[Expr], buffers: Collection[str]) -> dict[str, int]:
+    """The greatest value that ``exprs`` give an element of each of ``buffers``, if they choose the lesser value."""
+    found: dict[str, int] = {}
+    for x in (x for e in exprs for x in walk(e)) if buffers else ():
+        match x:
+            case Op(op="min", args=(a, Const(value=value))):
+                found |= {ld.buffer: max(int(value), found.get(ld.buffer, int(value))) for ld in loads(a)}
+    return {name: most for name, most in found.items() if name in buffers}
 
 
 def longest(
