@@ -40,12 +40,12 @@ SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 class _Nested:
     """An expression with sub-expressions.  It stores what would otherwise be found by traversing all of them again and
-    again: its hash, its loads, its free variables, the facts about its sizes, its details and its linear form.
+    again: its hash, its loads, its free variables, the facts about its sizes, its details, its text, its linear form.
 
     These are no fields of the dataclass, so a copy does not have them, and they are not pickled.
     """
 
-    __slots__ = ("_details", "_equals", "_free", "_hash", "_linear", "_loads", "_refs", "_sizes")
+    __slots__ = ("_details", "_equals", "_free", "_hash", "_linear", "_loads", "_refs", "_sizes", "_text")
     _details: tuple[object, ...]
     _equals: object
     _free: frozenset[str]
@@ -54,6 +54,7 @@ class _Nested:
     _loads: tuple[Load, ...]
     _refs: frozenset[str]
     _sizes: tuple[tuple[str, object], ...]
+    _text: str
 
     def _keep_hash(self, found: int) -> int:
         object.__setattr__(self, "_hash", found)
