@@ -65,18 +65,19 @@ class KernelResources:
 class Checked:
     """What ptxas reports of the kernels in doubt of the last attempt of ``request``, and of its variants.
 
-    ``check`` runs ptxas.  ``to_cuda``: a result with the modules down to CUDA; None where no lowering leads there.
+    ``check`` runs ptxas.  ``to_ma_tile``: a result with the modules down to MA-tile IR; None where no lowering leads
+    there.
     """
 
-    def __init__(self, request: Request, check: Check, to_cuda: Callable[[Result, str], Result | None]) -> None:
-        self.request, self.check, self.to_cuda = request, check, to_cuda
+    def __init__(self, request: Request, check: Check, to_ma_tile: Callable[[Result, str], Result | None]) -> None:
+        self.request, self.check, self.to_ma_tile = request, check, to_ma_tile
         self.known = KernelResources()
 
     def accept(self, result: Result) -> None:
         """Raise ScheduleError for a kernel that ptxas makes slow."""
         request = self.request
         emitted = request.is_spec or CUDA.name in result.modules
-        whole = self.to_cuda(result, request.until) if emitted else None
+        whole = self.to_ma_tile(result, request.until) if emitted else None
         kernels = () if whole is None else doubtful(whole.modules[MA_TILE.name], whole.context.arch)
         if whole is None or not kernels:
             return
