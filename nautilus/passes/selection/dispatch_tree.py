@@ -159,11 +159,11 @@ class _Neighbours:
         return [self.numbers[at] for at in product(*ends) if at in self.numbers]
 
     def ends(self, times: Times, c: int) -> list[int]:
-        """The points with the largest sizes at which candidate ``c`` is legal, along each dim with such a bound."""
+        """The points with the largest or least sizes at which candidate ``c`` is legal, along each dim with a bound."""
         most = [min(times.most(c, name), along[-1]) for name, along in zip(self.names, self.along, strict=True)]
         last = [along[bisect_right(along, m) - 1] for along, m in zip(self.along, most, strict=True)]
         bounded = [k for k, along in enumerate(self.along) if last[k] < along[-1]]
-        found = [n for n, at in enumerate(self.at) if all(at[k] == last[k] for k in bounded)]
+        found = [n for n, at in enumerate(self.at) if all(at[k] in (last[k], self.along[k][0]) for k in bounded)]
         return found or [*self.numbers.values()]
 
     def next_to(self, n: int) -> Iterator[int]:
