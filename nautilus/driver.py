@@ -23,7 +23,7 @@ from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import forget_all, read_input
 from nautilus.passes.instruments import Verify, VerifyLater
 from nautilus.passes.manager import Instrument, Pipeline, steps
-from nautilus.passes.pipelines import CUDA, MA_TILE, STAGE_NAMES, STAGES, Stage
+from nautilus.passes.pipelines import MA_TILE, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
 from nautilus.passes.selection.assembly import Refused, refusal
 from nautilus.passes.selection.checked import Checked
@@ -78,7 +78,7 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
     from nautilus.runtime.nvrtc import build
 
     built: list[Compiled] = []
-    checked = Checked(request, _check, _to_cuda)
+    checked = Checked(request, _check, _to_ma_tile)
 
     def assemble(made: Result) -> Sequence[Resources]:
         built.append(build(made.cuda_module, made.context.arch))
@@ -106,7 +106,7 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
     schedule or a dump that was given is kept, with the failure in the result's ``ptxas_failure``; where NVRTC is not
     installed, its ``unchecked`` says so.
     """
-    checked = Checked(request, _check, _to_cuda)
+    checked = Checked(request, _check, _to_ma_tile)
     result = compile_file(request, instruments, checked.accept)
     return with_variants(request, result, compile_variant, checked.assemble) or result
 
@@ -118,13 +118,13 @@ def _check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
     return check(module, arch)
 
 
-def _to_cuda(result: Result, until: str) -> Result | None:
-    """``result``, which ends at ``until``, with the modules down to CUDA; None where no lowering leads there."""
-    if "cuda" in result.modules:
+def _to_ma_tile(result: Result, until: str) -> Result | None:
+    """``result``, which ends at ``until``, with the modules down to MA-tile IR; None where no lowering leads there."""
+    if MA_TILE.name in result.modules:
         return result
     whole, start = replace(result, modules=dict(result.modules)), named(until)
     try:
-        _run_stages(whole, start, start.step_names[-1], CUDA.name, Pipeline([Verify()]))
+        _run_stages(whole, start, start.step_names[-1], MA_TILE.name, Pipeline([Verify()]))
     except UnsupportedError:
         return None  # no kernel, so none that is slow
     return whole

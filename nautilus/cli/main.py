@@ -348,7 +348,7 @@ def db_gc(**options: Any) -> None:
 
 @cli.command("explain")
 @common
-@click.option("--alternatives", is_flag=True, help="Try every single change of the schedule too, which takes longer.")
+@click.option("--alternatives", is_flag=True, help="Try every change of the schedule, and show those by sizes.")
 def explain_command(spec: Path, **options: Any) -> None:
     """Show the schedule of SPEC, its source, and the estimate of the cost model; or explain an error code (N0303)."""
     from nautilus.cli.commands import explain_spec

@@ -8,7 +8,7 @@ ends at one element, ``len[b] - W <= j < len[b]``, is at the end of the range.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -76,10 +76,10 @@ def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[st
         following = replace(ld, index=(*ld.index[:-1], simplify(calc("add", ld.index[-1], 1))))
         # both in one expression: the least or greatest end of several rows
         if isinstance(rows, int) and rows > 1 and any(following in found and ld not in found for found in reads):
-            limits = [n for _, e in named for x in walk(e) for n in _limits(x, ld.buffer)]
-            if limits:
-                last = [_decisive(e, ld.buffer, max(limits)) for name, e in named if name in ends]
-                out[ld.buffer] = -(-(max(last, default=0) or max(limits)) // (rows - 1))
+            limits = _limits([e for _, e in named], {ld.buffer})
+            if ld.buffer in limits:
+                last = [_decisive(e, ld.buffer, limits[ld.buffer]) for name, e in named if name in ends]
+                out[ld.buffer] = -(-(max(last, default=0) or limits[ld.buffer]) // (rows - 1))
     return out
 
 
@@ -142,15 +142,17 @@ def window_ends(kernel: MemKernel, starts: frozenset[str]) -> dict[str, int]:
     lets = [(op.var, op.expr) for op in walk_ops(kernel.body) if isinstance(op, LetOp)]
     exprs = (*kernel.decode, *lets)
     first, last = ({ld for x, e in exprs if x in names for ld in loads(e)} for names in (starts, _last_ends(kernel)))
-    limits = {ld.buffer: [n for _, e in exprs for x in walk(e) for n in _limits(x, ld.buffer)] for ld in first & last}
-    return {name: max(found) for name, found in limits.items() if found}
+    return _limits([e for _, e in exprs], {ld.buffer for ld in first & last})
 
 
-def _limits(e: Expr, buffer: str) -> Iterator[int]:
-    """The greatest value that ``e`` gives an element of ``buffer``, if it is a choice of the lesser value."""
-    match e:
-        case Op(op="min", args=(a, Const(value=value))) if any(ld.buffer == buffer for ld in loads(a)):
-            yield int(value)
+def _limits(exprs: Iterable[Expr], buffers: Collection[str]) -> dict[str, int]:
+    """The greatest value that ``exprs`` give an element of each of ``buffers``, if they choose the lesser value."""
+    found: dict[str, int] = {}
+    for x in (x for e in exprs for x in walk(e)) if buffers else ():
+        match x:
+            case Op(op="min", args=(a, Const(value=value))):
+                found |= {ld.buffer: max(int(value), found.get(ld.buffer, int(value))) for ld in loads(a)}
+    return {name: most for name, most in found.items() if name in buffers}
 
 
 def longest(

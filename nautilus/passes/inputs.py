@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from nautilus.core.index.simplify import forget
-from nautilus.core.records.memo import Results
+from nautilus.core.records.memo import Results, forget_compilation
 from nautilus.core.schedule import check_schedule
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.dumps import read_dump, stage_of
@@ -23,6 +23,7 @@ def forget_all() -> None:
     """Forget what only compilations of the same input share: specs, whose files may change, and results of steps."""
     _SPECS.found.clear()
     forget()
+    forget_compilation()
     forget_trials()
 
 

@@ -19,12 +19,12 @@ from nautilus.core.schedule.mapping import is_fused_into_consumer
 from nautilus.core.text.words import counted
 from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.roofline import Roofline, roofline
-from nautilus.driver import Request, Result, compile_checked, compile_file, compile_variant
+from nautilus.driver import Request, Result, compile_checked, compile_file
 from nautilus.passes.compilation import Variants
 from nautilus.passes.manager import steps
-from nautilus.passes.pipelines import MA_TILE, SCALAR
+from nautilus.passes.pipelines import CUDA, MA_TILE, SCALAR
 from nautilus.passes.selection import copy_choice
-from nautilus.passes.selection.variants import find
+from nautilus.passes.selection.with_variants import may_vary
 from nautilus.remarks.remarks import Watch, remarks
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.ir import Program
@@ -112,7 +112,7 @@ def _fault(done: Lowered, compiled: Result | None, schedule: Schedule) -> str | 
 def explain(request: Request, every: bool = True) -> dict[str, Any]:
     """Schedule, estimate, roofline, alternatives and measurements of ``request`` as JSON data.
 
-    ``every``: with the alternatives, of which each is lowered; None stands for them otherwise.
+    ``every``: with the alternatives and the variants, of which each is lowered; None stands for them otherwise.
     Raises ScheduleError where no schedule is legal.
     """
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
@@ -144,7 +144,8 @@ def explain(request: Request, every: bool = True) -> dict[str, Any]:
         ],
         "predicted": estimate_data(predicted, done.module),
         "roofline": _roofline_data(roofline(program, predicted, request.arch)),
-        "variants": describe_variants(_variants(request, compiled)),
+        "varies": compiled is not None and may_vary(replace(request, until=CUDA.name), compiled),
+        "variants": describe_variants(_variants(request, compiled)) if every else None,
         "space": _space_size(c.point[0]) if c.point is not None else None,
         "alternatives": [_plain(a, predicted) for a in legal] if every else None,
         "refused": [_plain(a, predicted) for a in refused] if every else None,
@@ -164,8 +165,9 @@ def _choices(schedule: Schedule) -> dict[str, Any]:
 
 
 def _variants(request: Request, compiled: Result | None) -> Variants | None:
-    """The variants of ``compiled``, the result of ``request``."""
-    return None if compiled is None else find(replace(request, verified_later=True), compiled, compile_variant)
+    """The variants that a compilation of ``request`` to CUDA ends with; ``compiled``: the result without them."""
+    whole = replace(request, until=CUDA.name)
+    return compile_checked(whole).variants if compiled is not None and may_vary(whole, compiled) else None
 
 
 def _roofline_data(roof: Roofline) -> dict[str, Any]:
@@ -304,6 +306,8 @@ def text(e: Mapping[str, Any]) -> str:
     lines.append(f"binding unit: {roof['unit']}, {roof['unit_share']:.0%} of the predicted time")
     lines += [line for r in e["remarks"] for line in ("", *r["text"].splitlines())]
     lines += variant_lines(e["variants"])
+    if e["varies"] and e["alternatives"] is None:
+        lines += ["", "the launcher may choose among several schedules by sizes and strides; --alternatives shows them"]
     lines += _choices_text(e)
     return "\n".join([*lines, *_measured_text(e["measured"])]) + "\n"
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 from nautilus import driver
 from nautilus.cli import files
 from nautilus.cli import output as report
-from nautilus.cli.main import main
+from nautilus.cli.main import entry, main
 from nautilus.cli.options import normalize
 from nautilus.cli.output import write_reproducer
 from nautilus.core.errors import InputError
@@ -36,6 +37,11 @@ def spec(tmp_path: Path) -> Path:
     path = tmp_path / "rows.naut"
     path.write_text(SPEC)
     return path
+
+
+def test_the_console_script_answers_the_shell_and_ends_on_signals() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"nautilusc": f"{entry.__module__}:{entry.__name__}"}
 
 
 def test_normalize() -> None:

@@ -59,6 +59,7 @@ HINTS = {
     "O[i] = X[i] if i \u2264 2 else 0": "write '<='", "include \u201ca.naut\u201d": "straight double quotes",
     "O[i] \uff1d X[i]": "write '='", "O[i] =\xa0X[i]": "looks like a space",
     "scalar \u03b5: f32": "such as 'epsilon'", "O[i] = X'[i]": "transpose", "O[i] = X.T[i]": "transpose",
+    "O[i] = X[i] * $N": "names alone",
     "O[i] = X[i] .* 2": "write '*'", "O[i] = -np.inf": "write 'inf'", "O[i] = float('-inf')": "write 'inf'",
     "O[i] = np.where(i > 0, 1, 0)": "a choice is written", "O[i] = X[i] * 1.0f": "no suffix: '1.0'",
     "O[i] = X[i] * 1j": "complex", "O = X": "write 'O[i] = ...'", "O[i] = X + 1": "write 'X[i]'",

@@ -40,12 +40,12 @@ SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 class _Nested:
     """An expression with sub-expressions.  It stores what would otherwise be found by traversing all of them again and
-    again: its hash, its loads, its free variables, the facts about its sizes, its details and its linear form.
+    again: its hash, its loads, its free variables, the facts about its sizes, its details, its text, its linear form.
 
     These are no fields of the dataclass, so a copy does not have them, and they are not pickled.
     """
 
-    __slots__ = ("_details", "_equals", "_free", "_hash", "_linear", "_loads", "_refs", "_sizes")
+    __slots__ = ("_details", "_equals", "_free", "_hash", "_linear", "_loads", "_refs", "_sizes", "_text")
     _details: tuple[object, ...]
     _equals: object
     _free: frozenset[str]
@@ -54,6 +54,7 @@ class _Nested:
     _loads: tuple[Load, ...]
     _refs: frozenset[str]
     _sizes: tuple[tuple[str, object], ...]
+    _text: str
 
     def _keep_hash(self, found: int) -> int:
         object.__setattr__(self, "_hash", found)
@@ -280,9 +281,11 @@ def with_children(e: Expr, new: tuple[Expr, ...]) -> Expr:
     """``e`` with its direct sub-expressions replaced by ``new``; ``e`` itself if they are the same."""
     for a, b in zip(children(e), new, strict=True):
         if a is not b:
-            break
-    else:
-        return e
+            return _rebuilt(e, new)
+    return e
+
+
+def _rebuilt(e: Expr, new: tuple[Expr, ...]) -> Expr:
     kind = type(e)
     if kind is Op:
         return Op(e.op, new, e.dtype, e.span)  # type: ignore[union-attr]
@@ -306,8 +309,11 @@ def walk(e: Expr) -> Iterator[Expr]:
             continue
         seen.add(at)
         yield node
-        if kids := children(node):
-            stack += kids[::-1]
+        kind = type(node)  # not by a call of children: this runs more often than anything else
+        if kind is Op:
+            stack += node.args[::-1]  # type: ignore[union-attr]
+        elif kind is Load or kind is Reduce:
+            stack += children(node)[::-1]
 
 
 def details(e: Expr) -> tuple[object, ...]:
@@ -367,12 +373,17 @@ def rewrite(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
         if id(node) in done:
             stack.pop()
             continue
-        kids = children(node)
-        if todo := [k for k in kids if id(k) not in done]:
-            stack += todo
-            continue
+        built = node
+        if kids := children(node):
+            first = len(stack)
+            stack += [k for k in kids if id(k) not in done]
+            if len(stack) > first:
+                continue
+            for k in kids:
+                if done[id(k)] is not k:
+                    built = _rebuilt(node, tuple([done[id(k)] for k in kids]))
+                    break
         stack.pop()
-        built = with_children(node, tuple([done[id(k)] for k in kids])) if kids else node
         new = rule(built)
         done[id(node)] = built if new is None else new
     return done[id(e)]

@@ -208,7 +208,9 @@ def divide(x: Linear, n: int, dtype: DType) -> Linear:
 
 def build(x: Linear, dtype: DType) -> Expr:
     """The canonical expression of ``x``: large coefficients first, then names, negatives, the constant."""
-    ordered = sorted(x.terms.items(), key=lambda t: (t[1] < 0, -abs(t[1]), format_expr(t[0])))
+    ordered = list(x.terms.items())
+    if len(ordered) > 1:
+        ordered.sort(key=lambda t: (t[1] < 0, -abs(t[1]), format_expr(t[0])))
     total: Expr | None = None
     for atom, c in ordered:
         if total is None:

@@ -71,6 +71,29 @@ def first_equal(x: T) -> T:
     return found
 
 
+_WITHIN: list[Callable[[], None]] = []
+
+
+def within_compilation(calls: int) -> Callable[[F], F]:
+    """Decorate a function of hashable arguments: the last ``calls`` results are remembered until the next compilation.
+
+    Compilations of one input share the same objects then, whatever ran before them.
+    """
+
+    def decorate(function: F) -> F:
+        found = lru_cache(maxsize=calls)(function)
+        _WITHIN.append(found.cache_clear)
+        return found  # type: ignore[return-value]
+
+    return decorate
+
+
+def forget_compilation() -> None:
+    """Forget the results of all functions that :func:`within_compilation` decorates."""
+    for clear in _WITHIN:
+        clear()
+
+
 class Results:
     """The last ``most`` results that were kept, by key; a key is hashable, with a :class:`Same` for each large part."""
 

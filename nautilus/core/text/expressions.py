@@ -44,6 +44,7 @@ _LEVELS = {
 }  # fmt: skip
 _INFIX: Mapping[str, tuple[str, int]] = {BY_SYMBOL[s].name: (s, level) for s, level in _LEVELS.items()}
 _BY_SYMBOL: Mapping[str, tuple[str, int]] = {symbol: (op, level) for op, (symbol, level) in _INFIX.items()}
+_LEVEL_OF: Mapping[str, int] = {op: level for op, (_, level) in _INFIX.items()} | {"neg": _UNARY, "not": _NOT}
 
 
 def _const(e: Const) -> str:
@@ -68,7 +69,12 @@ def _format(e: Expr, level: int, typed: bool) -> str:
     kind = type(e)
     if kind is Op:
         assert isinstance(e, Op)
-        return _format_op(e, level, typed)
+        text = None if typed else getattr(e, "_text", None)
+        if text is None:
+            text = _format_op(e, typed)
+            if not typed:  # on which its canonical place among other terms depends, again and again
+                object.__setattr__(e, "_text", text)
+        return f"({text})" if _LEVEL_OF.get(e.op, _ATOM) < level else text
     if kind is Load:
         assert isinstance(e, Load)
         return f"{e.buffer}[{format_list(e.index, typed)}]" + (f":{e.dtype}" if typed else "")
@@ -91,21 +97,17 @@ def _extent(extent: int | Expr, typed: bool) -> str:
     return str(extent) if isinstance(extent, int) else _format(extent, 0, typed)
 
 
-def _format_op(e: Op, level: int, typed: bool) -> str:
+def _format_op(e: Op, typed: bool) -> str:
     infix = _INFIX.get(e.op)
     if infix is not None:
         symbol, own = infix
         a, b = e.args
-        left = own + 1 if own == _CMP else own
-        text = f"{_format(a, left, typed)} {symbol} {_format(b, own + 1, typed)}"
-        return f"({text})" if own < level else text
+        return f"{_format(a, own + 1 if own == _CMP else own, typed)} {symbol} {_format(b, own + 1, typed)}"
     if e.op == "neg":
         (a,) = e.args
-        inner = f"({_const(a)})" if isinstance(a, Const) else _format(a, _UNARY, typed)
-        return f"(-{inner})" if level > _UNARY else f"-{inner}"
+        return f"-({_const(a)})" if isinstance(a, Const) else f"-{_format(a, _UNARY, typed)}"
     if e.op == "not":
-        text = f"not {_format(e.args[0], _NOT, typed)}"
-        return f"({text})" if level > _NOT else text
+        return f"not {_format(e.args[0], _NOT, typed)}"
     target = f"<{e.dtype}>" if e.op in ("cast", "narrow") else ""
     return f"{e.op}{target}({format_list(e.args, typed)})"
 

@@ -123,7 +123,8 @@ def arith(op: str, a: Expr, b: Expr, span: Span) -> Expr:
     if FUNCTIONS[op].types is Types.FLOAT or (op == "pow" and t.is_int and negative):
         t = promote(t, DType.F32)
     if t.is_int and op in ("floordiv", "mod") and isinstance(b, Const) and b.value == 0:
-        raise Fault("N0406", f"'{_SYMBOL[op]}' by zero", span)
+        hint = f"integers have no inf: where a divisor may be 0, write 'x {_SYMBOL[op]} max(n, 1)'"
+        raise Fault("N0406", f"'{_SYMBOL[op]}' by zero", span, hint)
     if t.is_int and isinstance(a, Const) and isinstance(b, Const):
         x, y = int(a.value), int(b.value)
         if op == "pow" and (abs(x) <= 1 or y <= 64):

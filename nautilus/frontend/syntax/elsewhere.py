@@ -130,6 +130,7 @@ _CHARACTERS: Mapping[str, str] = {
     "!": "negation is written 'not', inequality '!='", "?": _CHOICE, ";": "a statement ends at the end of its line",
     "\\": "a statement goes on over a newline inside brackets", "@": _SUM,
     **dict.fromkeys("{}", "brackets are '(' ')' and '[' ']'"),
+    **dict.fromkeys("$`", "a size, a scalar and a tensor are written by their names alone"),
     **dict.fromkeys("−‐‑‒–—", "write '-'"),
     **dict.fromkeys("×·⋅∗∙•⊙", "write '*'"), **dict.fromkeys("÷∕⁄", "write '/'"),
     "≤": "write '<='", "≥": "write '>='", "≠": "write '!='", "∞": "write 'inf'", "…": "write '..'",

@@ -10,7 +10,8 @@ tile counts as alone in its sector, unless it is known where that value comes fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import gcd
 
 import numpy as np
@@ -80,11 +81,33 @@ def _alone(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int
 def _counted(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int, known: Places | None) -> Sectors:
     size = buffer.dtype.bytes
     lanes = FragLayout(_cut(layout, vec)[0], layout.lane, ())
-    elements = _places(buffer, index, lanes, known)
+    each = max(1, SECTOR // size)
+    step = gcd(each, _step(buffer, index, layout, vec))
+    positions, before = list[tuple[Expr, int]](), 0
+    for n, e in enumerate(index):
+        if free_vars(e).isdisjoint(layout.axes) and not _chosen(e):
+            before += int(_at(e, {}).flat[0]) * nominal(buffer.stride(n))
+        else:
+            positions.append((e, nominal(buffer.stride(n))))
+    names = {x.name for e, _ in positions for x in _chosen(e) if isinstance(x, Ref)}
+    places = None if known is None else tuple((name, known[name]) for name in sorted(names))
+    return _averages(tuple(positions), before % (LINE // size), lanes, places, size, vec, step)
+
+
+@lru_cache(maxsize=1024)  # most accesses are alike at all sizes, and in all iterations of an unrolled loop
+def _averages(
+    positions: tuple[tuple[Expr, int], ...], before: int, lanes: FragLayout,
+    known: tuple[tuple[str, tuple[Expr, ...]], ...] | None, size: int, vec: int, step: int,
+) -> Sectors:  # fmt: skip
+    """The averages for elements of ``size`` bytes, which may start at every multiple of ``step`` in a sector.
+
+    ``positions``: those that depend on the element, with their strides; ``before``: elements from a line to the others.
+    """
+    elements = _places(positions, lanes, None if known is None else dict(known)) + before
     places = distinct(elements)
     number = np.repeat(_steps(vec * size), elements.size // _LANES) if elements.size % _LANES == 0 else 0
     each = max(1, SECTOR // size)
-    starts = range(0, each, gcd(each, _step(buffer, index, layout, vec)))
+    starts = range(0, each, step)
     touched = part = lines = finds = 0
     for start in starts:
         counts = np.diff(run_starts((places + start) // each), append=len(places))
@@ -117,32 +140,39 @@ def _cut(layout: FragLayout, vec: int) -> tuple[tuple[Mode, ...], tuple[Mode, ..
     return tuple(inside), tuple(between)
 
 
-def _places(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, known: Places | None) -> NDArray[np.int64]:
+def _places(
+    positions: Sequence[tuple[Expr, int]], layout: FragLayout, known: Places | None
+) -> NDArray[np.int64]:  # fmt: skip
     """The element offsets of the lanes and registers of ``layout``, of the first warp at the first tile."""
     axes = layout.axes
     at: dict[str, NDArray[np.int64]] = {a: layout.coords(a).reshape(-1) for a in axes}
-    zero = np.zeros(1, np.int64)
     threads = np.arange(at[axes[0]].size if axes else 1)
     total = np.zeros_like(threads)
-    for n, e in enumerate(index):
-        names = dict.fromkeys(free_vars(e), zero)
-        chosen = [x for x in walk(e) if isinstance(x, Ref | Load)]
-        if chosen:
+    for e, stride in positions:
+        if chosen := _chosen(e):
             numbers = threads if known is None else _numbers(chosen, known, at)
-            rest = 0 if known is None else np.asarray(evaluate(e, {**names, **at}, _unknown), np.int64)
-            found = numbers * _APART + rest
+            found = numbers * _APART + (0 if known is None else _at(e, at))
         else:
-            found = np.asarray(evaluate(e, {**names, **at}, _unknown), np.int64)
-        total = total + found * nominal(buffer.stride(n))
+            found = _at(e, at)
+        total = total + found * stride
     return np.asarray(total).reshape(-1)
+
+
+def _chosen(e: Expr) -> list[Ref | Load]:
+    """What in ``e`` is read from memory or from a tile."""
+    return [x for x in walk(e) if isinstance(x, Ref | Load)]
+
+
+def _at(e: Expr, at: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """``e`` at the coordinates ``at``, and at 0 of all other variables."""
+    return np.asarray(evaluate(e, {**dict.fromkeys(free_vars(e), np.zeros(1, np.int64)), **at}, _unknown), np.int64)
 
 
 def _numbers(chosen: list[Ref | Load], known: Places, at: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
     """A number for each element, which is equal where the values ``chosen`` are those of one place."""
     out = np.zeros(1, np.int64)
     for e in dict.fromkeys(e for x in chosen for e in (x.index if isinstance(x, Load) else known[x.name])):
-        names = dict.fromkeys(free_vars(e), np.zeros(1, np.int64))
-        place = np.asarray(evaluate(e, {**names, **at}, _unknown), np.int64)
+        place = _at(e, at)
         out = out * (int(place.max()) + 1) + place
     return out
 

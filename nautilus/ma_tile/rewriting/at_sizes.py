@@ -11,7 +11,7 @@ from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import Extent, as_extent
 from nautilus.core.ops import Kind, Rules, map_fields, map_regions, regions
 from nautilus.core.records.memo import by_identity
-from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, Slot
+from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, Slot, walk_ops
 from nautilus.ma_tile.ir.traverse import expressions
 
 
@@ -34,6 +34,19 @@ def _sized(kernel: MemKernel) -> frozenset[int]:
         return not found.isdisjoint(map(id, body))
 
     visit(kernel.body)
+    return frozenset(found)
+
+
+@by_identity(256)
+def sizes_of(module: MemModule) -> frozenset[str]:
+    """The names of the params that :func:`at_sizes` puts numbers for."""
+    found = set[str]()
+    for b in module.buffers:
+        extents = (*b.shape, *(b.view_of or ()), *(b.strides or ()))
+        found.update(*(_params(e) for e in extents if not isinstance(e, int)))
+    for k in module.kernels:
+        found.update(_params(k.blocks), *(_params(e) for _, e in k.decode))
+        found.update(*(_params(e) for op in walk_ops(k.body) for e in expressions(op)))
     return frozenset(found)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import TypeAlias
 
-from nautilus.core.errors import ScheduleError
+from nautilus.core.errors import AssemblerError, ScheduleError
 from nautilus.core.records import dataclass
 from nautilus.cuda.module import CudaModule
 from nautilus.cuda.names import kernel_symbols
@@ -37,9 +37,10 @@ class _Known:
 
 @dataclass
 class KernelResources:
-    """The resources of kernels that ptxas has assembled, whatever their symbols are."""
+    """The resources of kernels that ptxas has assembled, whatever their symbols are, and those that it refused."""
 
     found: list[tuple[MemKernel, Resources]] = field(default_factory=list)
+    refused: list[MemKernel] = field(default_factory=list)
 
     def add(self, module: MemModule, resources: Iterable[Resources]) -> None:
         """Remember what ptxas said of kernels of ``module``."""
@@ -50,22 +51,33 @@ class KernelResources:
         """The resources of an equal kernel; None where ptxas has assembled none."""
         return next((r for k, r in self.found if k is kernel or k == kernel), None)
 
+    def note_refused(self, modules: Iterable[MemModule], error: ScheduleError) -> None:
+        """Remember the kernel of ``modules`` that ``error`` names."""
+        self.refused += [k for m in modules for k in m.kernels if f"{m.name}.{k.name}" == error.kernel]
+
+    def refuse_known(self, module: MemModule, kernels: Iterable[MemKernel]) -> None:
+        """Raise AssemblerError for one of ``kernels`` of ``module`` that equals a kernel which ptxas refused."""
+        for k in kernels:
+            if k in self.refused:
+                raise AssemblerError("ptxas refused an equal kernel", kernel=f"{module.name}.{k.name}")
+
 
 class Checked:
     """What ptxas reports of the kernels in doubt of the last attempt of ``request``, and of its variants.
 
-    ``check`` runs ptxas.  ``to_cuda``: a result with the modules down to CUDA; None where no lowering leads there.
+    ``check`` runs ptxas.  ``to_ma_tile``: a result with the modules down to MA-tile IR; None where no lowering leads
+    there.
     """
 
-    def __init__(self, request: Request, check: Check, to_cuda: Callable[[Result, str], Result | None]) -> None:
-        self.request, self.check, self.to_cuda = request, check, to_cuda
+    def __init__(self, request: Request, check: Check, to_ma_tile: Callable[[Result, str], Result | None]) -> None:
+        self.request, self.check, self.to_ma_tile = request, check, to_ma_tile
         self.known = KernelResources()
 
     def accept(self, result: Result) -> None:
         """Raise ScheduleError for a kernel that ptxas makes slow."""
         request = self.request
         emitted = request.is_spec or CUDA.name in result.modules
-        whole = self.to_cuda(result, request.until) if emitted else None
+        whole = self.to_ma_tile(result, request.until) if emitted else None
         kernels = () if whole is None else doubtful(whole.modules[MA_TILE.name], whole.context.arch)
         if whole is None or not kernels:
             return
@@ -96,8 +108,14 @@ def variant_resources(made: Result, known: KernelResources, check: Check) -> lis
     arch, unaligned = made.context.arch, made.variants.unaligned
     asked = [(v.module, doubtful(v.module, arch, v is not unaligned)) for v in made.variants.all]
     todo = [(m, tuple(k for k in kernels if known.of(k) is None)) for m, kernels in asked]
+    for m, kernels in todo:
+        known.refuse_known(m, kernels)
     if parts := [(m, kernels) for m, kernels in todo if kernels]:
-        resources = check(lower_kernels(parts, made.modules.get(SPEC.name)), arch)[1]
+        try:
+            resources = check(lower_kernels(parts, made.modules.get(SPEC.name)), arch)[1]
+        except ScheduleError as error:
+            known.note_refused((m for m, _ in parts), error)
+            raise
         for m, _ in parts:
             known.add(m, resources)
     return [r for m, kernels in asked for k in kernels for r in _renamed(m, k, known)]

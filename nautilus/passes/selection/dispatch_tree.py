@@ -7,8 +7,10 @@ the cost of the sum of the logarithms of all times, and :data:`SAVES` for each t
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import islice, product
 from math import exp, inf, log
 from typing import Protocol, TypeAlias
 
@@ -20,12 +22,13 @@ from nautilus.core.schedule.dispatch import Dispatch, SizeFact, Threshold, compa
 from nautilus.cost.model import KernelEstimate, estimate, together
 from nautilus.cost.registers import estimate_registers
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.rewriting.at_sizes import at_sizes
+from nautilus.ma_tile.rewriting.at_sizes import at_sizes, sizes_of
 from nautilus.passes.manager import divided
 from nautilus.targets.limits import limits
 
 LEVELS = 4  # thresholds one below the other in the decision tree
 SAVES = 0.1  # least logarithm of the ratio of times that a variant or a threshold saves, summed over the grid
+FAR = 0.5  # logarithm of the ratio of times, beyond which a candidate is not predicted at sizes further away
 FINE = 16  # a threshold is found to within 1 / FINE of the next size of the grid
 
 Point: TypeAlias = "Mapping[str, int]"  # sizes of the varied dims
@@ -64,6 +67,10 @@ class Times(Protocol):
         """The largest value of ``size`` at which candidate ``n`` is legal."""
         ...
 
+    def made_for(self, n: int) -> Point:
+        """The sizes for which the planner made candidate ``n``; empty for ranges of sizes."""
+        ...
+
 
 class Predictions:
     """Predictions for kernels at any sizes, each of which is made once.
@@ -73,6 +80,8 @@ class Predictions:
 
     def __init__(self, arch: str) -> None:
         self.arch = arch
+        self._equal = dict[Same, Same]()
+        self._first = dict[str, list[Same]]()
         self._registers = dict[Same, int]()
         self._known = dict[tuple[Same, tuple[tuple[str, int], ...]], KernelEstimate]()
 
@@ -82,13 +91,25 @@ class Predictions:
 
     def _kernel(self, alone: MemModule, sizes: Point) -> KernelEstimate:
         """The estimate of the only kernel of ``alone``."""
-        same = Same(alone)
-        key = (same, tuple(sizes.items()))
+        same, named = self._first_equal(alone), sizes_of(alone)
+        own = {name: size for name, size in sizes.items() if name in named}
+        key = (same, tuple(own.items()))
         if key not in self._known:
             if same not in self._registers:
                 self._registers[same] = estimate_registers(alone.kernels[0], limits(self.arch))
-            (self._known[key],) = estimate(at_sizes(alone, sizes), self.arch, (self._registers[same],)).kernels
+            (self._known[key],) = estimate(at_sizes(alone, own), self.arch, (self._registers[same],)).kernels
         return self._known[key]
+
+    def _first_equal(self, alone: MemModule) -> Same:
+        """The first module equal to ``alone``; their facts about sizes may differ, and do not matter at given sizes."""
+        same = Same(alone)
+        if same not in self._equal:
+            known = self._first.setdefault(alone.kernels[0].name, [])
+            found = next((x for x in known if x.value == alone), None)
+            if found is None:
+                known.append(found := same)
+            self._equal[same] = found
+        return self._equal[same]
 
 
 class Predicted:
@@ -115,6 +136,64 @@ class Predicted:
         found = [f.most for f in self.candidates[n].assumed if f.size == size and f.most is not None]
         return min(found, default=MAX_DIM)
 
+    def made_for(self, n: int) -> Point:
+        """The sizes for which the planner made candidate ``n``; empty for ranges of sizes."""
+        return self.candidates[n].made_for
+
+
+class _Neighbours:
+    """The points of a grid of sizes, by their numbers, with those next to each along every dim."""
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        self.names = tuple(points[0])
+        self.numbers = {tuple(p.values()): n for n, p in enumerate(points)}
+        self.at = list(self.numbers)
+        self.along = [sorted(set(sizes)) for sizes in zip(*self.at, strict=True)]
+
+    def around(self, sizes: Point) -> list[int]:
+        """The points whose sizes are the next ones to ``sizes`` in both directions."""
+        ends = []
+        for along, size in zip(self.along, map(sizes.__getitem__, self.names), strict=True) if sizes else ():
+            k = bisect_left(along, size)
+            ends.append({along[min(k, len(along) - 1)], along[max(0, k - 1)]})
+        return [self.numbers[at] for at in product(*ends) if at in self.numbers]
+
+    def ends(self, times: Times, c: int) -> list[int]:
+        """The points with the largest or least sizes at which candidate ``c`` is legal, along each dim with a bound."""
+        most = [min(times.most(c, name), along[-1]) for name, along in zip(self.names, self.along, strict=True)]
+        last = [along[bisect_right(along, m) - 1] for along, m in zip(self.along, most, strict=True)]
+        bounded = [k for k, along in enumerate(self.along) if last[k] < along[-1]]
+        found = [n for n, at in enumerate(self.at) if all(at[k] in (last[k], self.along[k][0]) for k in bounded)]
+        return found or [*self.numbers.values()]
+
+    def next_to(self, n: int) -> Iterator[int]:
+        """The points next to point ``n``: one in either direction along each dim."""
+        at = self.at[n]
+        for axis, along in enumerate(self.along):
+            k = along.index(at[axis])
+            for sizes in (along[k + 1 :], along[:k][::-1]):
+                others = ((*at[:axis], size, *at[axis + 1 :]) for size in sizes)
+                yield from islice((self.numbers[x] for x in others if x in self.numbers), 1)
+
+
+def _with(times: Times, points: Sequence[Point], grid: _Neighbours, c: int, now: Sequence[float]) -> list[float]:
+    """The least of ``now``, the logarithms of the times at ``points``, and of those of candidate ``c``.
+
+    A candidate is predicted at the points around the sizes that it was made for, or at the ends of its ranges, and
+    further away as long as it is not slower by :data:`FAR`.
+    """
+    out, todo, seen = list(now), grid.around(times.made_for(c)) or grid.ends(times, c), set[int]()
+    while todo:
+        n = todo.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        found = times.log(c, points[n])
+        out[n] = min(now[n], found)
+        if found < now[n] + FAR:
+            todo += grid.next_to(n)
+    return out
+
 
 def kept(times: Times, points: Sequence[Point], start: int, among: Sequence[int], most: int) -> list[int]:
     """At most ``most`` candidates, ``start`` and those of ``among``, in the order in which they were found.
@@ -122,8 +201,9 @@ def kept(times: Times, points: Sequence[Point], start: int, among: Sequence[int]
     They join in the order of what they save, as long as one saves :data:`SAVES` at some size.
     """
     now, chosen, rest = [times.log(start, p) for p in points], [start], list(among)
+    grid = _Neighbours(points)
     while rest and len(chosen) < most:
-        after = {c: [min(t, times.log(c, p)) for t, p in zip(now, points, strict=True)] for c in rest}
+        after = {c: _with(times, points, grid, c, now) for c in rest}
         best = min(rest, key=lambda c: sum(after[c]))
         if sum(now) - sum(after[best]) < SAVES:
             break

@@ -129,24 +129,26 @@ def _sized(
 ) -> Variants | None:  # fmt: skip
     """The variants by sizes; None where one schedule serves all of them."""
     schedules = _Schedules(replace(request, refused=general.refused), spec, compile_one)
-    names = {d.name for d in varied(spec)}
-    divisors = tuple(f for f in size_facts.whole_vectors(spec) if f.size in names)
-    families = [(), *([divisors] if divisors else [])]
-    candidates, members = list[Candidate](), list[list[int]]()
-    for facts in families:
-        found = [c for c in _Family(general, schedules, facts).candidates() if not any(d.has(c) for d in without)]
-        members.append([*range(len(candidates), len(candidates) + len(found))])
-        candidates += found
-    if len(candidates) < 2:
-        return None
-    times = Predicted(candidates, predictions)
-    members = [_better(times, m) for m in members]
+    candidates = list[Candidate]()
+    times, bounds = Predicted(candidates, predictions), {d.name: d.bound or MAX_DIM for d in varied(spec)}
+
+    def add(found: Iterable[Candidate], to: Sequence[int] = ()) -> list[int]:
+        """``to`` and the numbers of ``found``, candidates from now on, without what the first one beats."""
+        first = len(candidates)
+        candidates.extend(c for c in found if not any(d.has(c) for d in without))
+        return _better(times, [*to, *range(first, len(candidates))])
+
+    members = add(_Family(general, schedules, ()).candidates())
+    divisors = tuple(f for f in size_facts.whole_vectors(spec) if f.size in bounds)
     points = [*_points(spec, _grids(spec, GRID, candidates))]
-    bounds = {d.name: d.bound or MAX_DIM for d in varied(spec)}
-    chosen = kept(times, points, 0, members[0][1:], request.variants)
-    tree = decision_tree(times, points, chosen, bounds)
-    if divisors and members[1]:
-        tree = _divided(tree, times, spec, divisors, chosen, members[1], request.variants, bounds)
+    chosen: list[int] = members
+    tree: Dispatch = 0
+    if len(members) > 1:
+        chosen = kept(times, points, members[0], members[1:], request.variants)
+        tree = decision_tree(times, points, chosen, bounds)
+    if divisors:
+        family = _Family(general, schedules, divisors)
+        tree = _divided(tree, times, spec, family, chosen, add, request.variants, bounds)
     used = list(dict.fromkeys(x.variant for x in leaves(tree)))
     if used == [0]:
         return None
@@ -170,17 +172,24 @@ def _better(times: Predicted, members: Sequence[int]) -> list[int]:
 
 
 def _divided(
-    tree: Dispatch, times: Predicted, spec: Spec, facts: Sequence[SizeFact], chosen: Sequence[int],
-    members: Sequence[int], most: int, bounds: Mapping[str, int],
+    tree: Dispatch, times: Predicted, spec: Spec, family: _Family, chosen: Sequence[int],
+    add: Callable[..., list[int]], most: int, bounds: Mapping[str, int],
 ) -> Dispatch:  # fmt: skip
-    """``tree`` below a choice for sizes at which ``facts`` hold, where the variants ``members`` save time there."""
-    by = {f.size: f.multiple for f in facts}
+    """``tree`` below a choice for sizes at which the facts of ``family`` hold, where its variants save time there.
+
+    ``add`` makes candidates of them.  Where the first one saves nothing, no access is faster, and there are no others.
+    """
+    members = add([] if family.first is None else [family.first])
+    if not members:
+        return tree
+    by = {f.size: f.multiple for f in family.facts}
     points = [*_points(spec, _grids(spec, GRID, times.candidates, by))]
-    start = min(members, key=lambda n: sum(times.log(n, p) for p in points))
-    if any(times.most(start, d) < most_ for d, most_ in bounds.items()):
-        start = members[0]
-    own = kept(times, points, start, [n for n in members if n != start], most)
-    if best(times, points, chosen) - best(times, points, own) < SAVES:
+    before = best(times, points, chosen)
+    if before - best(times, points, [*chosen, *members]) < SAVES:
+        return tree
+    members = add(family.others(), members)
+    own = kept(times, points, members[0], members[1:], most)
+    if before - best(times, points, own) < SAVES:
         return tree
     return Divided(tuple(by.items()), decision_tree(times, points, own, bounds), tree)
 
@@ -272,9 +281,13 @@ class _Family:
 
     def candidates(self) -> Iterator[Candidate]:
         """All of them; none where ``facts`` change nothing."""
-        if self.first is None:
-            return
-        yield self.first
+        if self.first is not None:
+            yield self.first
+            yield from self.others()
+
+    def others(self) -> Iterator[Candidate]:
+        """All but the first one, of which there must be one."""
+        assert self.first is not None
         scans = size_facts.chunked_scans(self.first.module)
         rows = scans.union(*(rule(self.first.module) for rule in (size_facts.read_again, size_facts.whole_rows)))
         rows -= size_facts.steps(self.schedules.spec)  # these have other bounds

@@ -455,6 +455,7 @@ class Given:
 
     def __init__(self, *times: Any) -> None:
         self.times = self.candidates = times
+        self.sizes: dict[int, Mapping[str, int]] = {}
 
     def of(self, n: int, p: Mapping[str, int]) -> float:
         return float(self.times[n](**p))
@@ -464,6 +465,9 @@ class Given:
 
     def most(self, n: int, size: str) -> int:
         return MAX_DIM
+
+    def made_for(self, n: int) -> Mapping[str, int]:
+        return self.sizes.get(n, {})
 
 
 def tree(points: list[dict[str, int]], *times: Any) -> Any:
@@ -493,6 +497,20 @@ def test_no_more_variants_than_allowed() -> None:
     given = Given(lambda M: 4.0, *(lambda M, own=own: 1.0 if own == M else 9.0 for own in (1, 10, 100)))
     assert dispatch_tree.kept(given, points, 0, [1, 2, 3], 2) == [0, 1]
     assert dispatch_tree.kept(given, points, 0, [1, 2, 3], 9) == [0, 1, 2, 3]
+
+
+def test_a_candidate_is_predicted_around_the_sizes_that_it_was_made_for() -> None:
+    points, asked = [{"M": m} for m in (1, 16, 256, 4096, 65536)], list[int]()
+
+    def small(M: int) -> float:
+        asked.append(M)
+        return 1.0 if M <= 16 else 2.0 * M
+
+    given = Given(lambda M: 9.0, small)
+    given.sizes = {1: {"M": 20}}
+    assert dispatch_tree.kept(given, points, 0, [1], 2) == [0, 1] and sorted(asked) == [1, 16, 256]
+    given.sizes = {1: {"M": 65536}}
+    assert dispatch_tree.kept(given, points, 0, [1], 2) == [0]
 
 
 def test_a_threshold_stands_where_times_are_equal() -> None:
@@ -560,6 +578,11 @@ def test_the_assembler_sees_the_kernels_of_each_variant_once(product: tuple[Requ
     for m in others:
         known.add(m, [Resources(symbol, 255, 0, 0, 0, 0) for symbol in shown[0].kernels])
     assert variant_resources(made, known, check) and len(shown) == 1
+    known.found.clear()
+    known.note_refused([first], ScheduleError("spilled", kernel=f"{first.name}.{next(iter(doubted))}"))
+    with pytest.raises(AssemblerError, match="refused an equal kernel"):
+        variant_resources(made, known, check)
+    assert len(shown) == 1  # ptxas is not asked again
 
 
 def test_verifiers_run_on_all_modules_of_the_variants_that_are_used(

@@ -34,6 +34,7 @@ from nautilus.core.expr.nodes import (
     Op,
     Var,
     children,
+    details,
     free_vars,
     loads,
     rewrite,
@@ -45,6 +46,7 @@ from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import Extent, as_extent, extent_expr
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import within_compilation
 from nautilus.core.types import INDEX_TYPES, DType, integer_limits
 
 _END = "%end"  # names of values begin so
@@ -212,13 +214,24 @@ def _end(e: Expr, span: tuple[int, int], fits: Expr | None, greatest: bool) -> E
 def _over_tile(e: Expr, tiles: Mapping[str, int], greatest: bool) -> Expr | None:
     """The greatest (least) ``e`` over the tile variables in it; None where they have too many points."""
     names = sorted(free_vars(e) & tiles.keys())
-    sizes = [tiles[n] for n in names]
+    sizes = tuple([tiles[n] for n in names])
     if not all(sizes) or prod(sizes) > _TRIED:
         return None
-    places = (dict(zip(names, map(integer, p), strict=True)) for p in product(*map(range, sizes)))
-    points = list(dict.fromkeys(simplify(substitute(e, p)) for p in places))  # positions i // 64 have few values
-    if len(points) > MOST:
-        return None
+    return _over_points(e, details(e), tuple(zip(names, sizes, strict=True)), greatest)
+
+
+@within_compilation(256)  # conditions around each other ask for the ends of one value, and so do plans of equal tiles
+def _over_points(
+    e: Expr, about: tuple[object, ...], sizes: tuple[tuple[str, int], ...], greatest: bool
+) -> Expr | None:  # fmt: skip
+    """The greatest (least) ``e`` over variables of ``sizes``; ``about``: what equal expressions may differ in."""
+    found: dict[Expr, None] = {}
+    for place in product(*(range(n) for _, n in sizes)):
+        at = {name: integer(n) for (name, _), n in zip(sizes, place, strict=True)}
+        found[simplify(substitute(e, at))] = None  # positions i // 64 have few values
+        if len(found) > MOST:
+            return None
+    points = list(found)
     while len(points) > 1:
         pairs = [
             Op("max" if greatest else "min", (a, b), e.dtype) for a, b in zip(points[::2], points[1::2], strict=False)
