@@ -95,7 +95,7 @@ def _split(
     program: Program, context: Context, base: Trial, kernel: KernelEstimate, defs: dict[str, Def], many: int
 ) -> Trial:
     """The best trial of ``base`` with reductions of ``kernel`` in chunks; ``base`` where none is clearly better."""
-    best = base
+    best, level = base, False
     for cuts in _cuts(program, defs, base.schedule, kernel, many):
         # the kernel of the chunks has another name, and needs the rungs that the whole one took again
         again = ATTEMPTS if base.fallbacks != context.fallbacks else 1
@@ -103,8 +103,11 @@ def _split(
         if found is None:
             continue  # shorter chunks have smaller tiles
         if found.seconds > STEP * best.seconds:
-            break  # more chunks only add partial results
-        best = found
+            if level or found.seconds > best.seconds:
+                break  # more chunks only add partial results
+            level = True  # larger tiles, as of pairs, leave as few blocks as before; more chunks then fill the GPU
+            continue
+        best, level = found, False
     return base if base.seconds - best.seconds < MARGIN * kernel.seconds else best
 
 

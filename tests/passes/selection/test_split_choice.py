@@ -64,6 +64,14 @@ def test_a_long_reduction_with_few_blocks_is_split_where_that_is_faster(text: st
     assert schedule_of(compile_file(request(text))).splits == best.schedule.splits
 
 
+def test_a_number_of_chunks_that_larger_tiles_make_useless_does_not_end_the_search() -> None:
+    """Four chunks of pairs have squares of twice the rows, so as many blocks as two; eight fill the GPU."""
+    text = "dim N = 2048, M = 16384, D = 64\ninput Q: f32[N, D], X: f32[M, D]\noutput y: f32[N]\n"
+    text += "y[n] = min[m](sum[d](square(Q[n, d] - X[m, d])))\n"
+    best = split_choice.choose(program(text), Context(schedule=Schedule()))
+    assert best is not None and [c.splits for c in best.schedule.splits or ()] == [8]
+
+
 FEW_ROWS = """
 dim M = runtime <= 4, N = 1024, K = 8192
 input A: f16[M, K]
