@@ -103,7 +103,7 @@ def _split(
         if found is None:
             continue  # shorter chunks have smaller tiles
         if found.seconds > STEP * best.seconds:
-            if level or found.seconds > best.seconds:
+            if level or found.seconds > best.seconds / STEP:
                 break  # more chunks only add partial results
             level = True  # larger tiles, as of pairs, leave as few blocks as before; more chunks then fill the GPU
             continue
