@@ -25,7 +25,8 @@ fast; the others are exact bit for bit.
 All rules are equations over the reals, and keep inf and NaN with these exceptions.  A constant that two factors make
 must be a normal f32 number.  Rules [1] [8] may avoid an overflow.  Rule [3] can overflow where ``a - b`` does not, and
 its error is relative to ``b * k``, not to the difference: ``guard-exponents`` restores both where an exponential
-depends on them.
+depends on them.  It leaves large constants alone, such as -1e30 in place of a masked score: a difference from one is
+exact where both are equal, and its products are not.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from nautilus.core.tiles import TileType
 from nautilus.core.types import DType, value_limits
 from nautilus.vr_tile.ir import ConstOp, MapOp, ReduceOp, TileModule, TileOp, Value
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
+
+_FAR = 2.0**16  # a constant beyond this has a rounding error that an exponential makes a relative one of 2^-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,8 @@ def _product(p: Peephole, x: Value, k: float, t: TileType, fast: bool) -> Value 
         case "mul", _ if (inner := _scaled(p, x)) is not None and _normal(inner[1] * k):
             return _times(p, x, k)
         case _ if p.shared(x):
+            return None
+        case "add" | "sub", (a, b) if any(abs((_number(p, v) or 0.0) * k) > _FAR for v in (a, b)):
             return None
         case "add" | "sub" as name, (a, b) if _fewer(b, t) and a.type == t:
             return _multiply_add(p, a, k, _times(p, b, k if name == "add" else -k))

@@ -58,7 +58,7 @@
 
 ; CASE: a single block after and before many
 ; INPUT: three_kernels.ma
-; EDIT: let i0 = block * 32 => let i0 = block % 32 * 32
+; EDIT: let i0 = block * 32 => let i0 = block * 0
 ; EDIT: kernel first grid 32 => kernel first grid 128
 ; EDIT: kernel middle grid 32 => kernel middle grid 1
 ; EDIT: kernel last grid 32 => kernel last grid 128
