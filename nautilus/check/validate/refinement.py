@@ -210,9 +210,12 @@ def _moved(old: Memory, new: Memory) -> Array:
 
 
 def _factored(old: Memory, new: Memory, chunks: bool = False) -> Array:
-    """The elements at which an infinite factor makes an infinity of NaN; ``chunks``: or NaN of an infinity."""
+    """The elements at which an infinite factor makes an infinity of NaN; ``chunks``: or NaN of anything.
+
+    Products of the steps of a chunk overflow float64 where a few elements are the lowest number, which is in no range.
+    """
     a, b = old.real, new.real
-    return np.asarray((np.isnan(a) & np.isinf(b)) | (chunks & np.isinf(a) & np.isnan(b)))
+    return np.asarray((np.isnan(a) & np.isinf(b)) | (chunks & np.isnan(b)))
 
 
 def _apart(old: Memory, new: Memory) -> bool:
