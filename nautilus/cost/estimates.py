@@ -94,14 +94,16 @@ def _unclamped(ld: Load) -> Load:
 def _decisive(e: Expr, buffer: str, most: int) -> int:
     """The least element of ``buffer`` from which on, up to ``most``, ``e`` does not grow; 0 where it never does.
 
-    A size that is less than the bound of the elements ends a loop before them.
+    A size that is less than the bound of the elements ends a loop before them.  An end that comparisons choose does not
+    grow with the element: they say whether rows overlap with a segment.
     """
     env = dict.fromkeys(free_vars(e), 0)
 
     def at(element: int) -> int:
         return int(evaluate(e, env, lambda n: np.asarray(element) if isinstance(n, Load) else _placeholder(n)))
 
-    if all(ld.buffer != buffer for ld in loads(e)):
+    chosen = any(isinstance(x, Op) and x.op in COMPARISONS for x in _compared(e))
+    if chosen or all(ld.buffer != buffer for ld in loads(e)):
         return 0
     low, high, top = 0, most, at(most)
     while low < high:
@@ -181,9 +183,9 @@ def longest(
 
     found = value(turned)
     for name in sorted({ld.buffer for ld in loads(e)} - segments.keys() - windows.keys()):
-        other = value(turned | {name})
-        if np.sum(other) < np.sum(found) if starts else np.sum(other) > np.sum(found):
-            turned, found = turned | {name}, other
+        changed = value(turned | {name})
+        if np.sum(changed) < np.sum(found) if starts else np.sum(changed) > np.sum(found):
+            turned, found = turned | {name}, changed
     return found
 
 

@@ -1,16 +1,21 @@
-"""Issue slots and special-function results of elementwise operations, and the ops that cost nothing.
+"""Instructions of elementwise operations, of reductions and of scans, and the ops that cost nothing.
 
-Both numbers are for each register of the result.  ``core.functions`` states both for f32 (its docstring names the
-source); conversions and skipped multiplications have rules here.
+Issue slots and special-function results of elementwise operations are for each register of the result.
+``core.functions`` states both for f32 (its docstring names the source); conversions and skipped multiplications have
+rules here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from math import prod
 
 from nautilus.core.functions import FUNCTIONS
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.scan import scan_levels
 
 #: results of the special-function unit
 SPECIAL: Mapping[str, float] = {f.name: f.special for f in FUNCTIONS.values() if f.special}
@@ -53,6 +58,30 @@ def squares(kernel: ma.MemKernel) -> frozenset[str]:
 def operation(op: ma.MapOp, twos: Container[str]) -> str:
     """The operation of ``op``: a power whose exponent is in ``twos``, those of :func:`squares`, is one product."""
     return "mul" if op.op == "pow" and op.args[1].name in twos else op.op
+
+
+@dataclass(frozen=True, slots=True)
+class Combining:
+    """Of a reduction or scan: instructions of a warp, its steps between lanes among these, barriers of the block."""
+
+    slots: float
+    shuffles: int
+    barriers: float
+
+
+def combining(op: ma.ReduceOp | ma.ScanOp, layouts: Mapping[str, FragLayout]) -> Combining:
+    """The work of ``op``. A barrier counts twice, because the next use of the scratch needs another one."""
+    barriers = 2.0 if op.scratch is not None else 0.0
+    layout = layouts[op.arg.layout]
+    if isinstance(op, ma.ReduceOp):
+        lanes = prod(x.size for x in layout.lane if x.axis in op.axes)
+        shuffles = 0 if op.into is not None else max(0, lanes.bit_length() - 1)
+        return Combining(layout.registers + 3.0 * shuffles * layouts[op.result.layout].registers, shuffles, barriers)
+    levels = scan_levels(layout, op.axis)
+    assert levels is not None
+    steps = levels.lanes.size.bit_length() + 1 if levels.lanes.size > 1 else 0
+    exchanged = 3.0 * steps + (3.0 * levels.warps.size if levels.warps.size > 1 else 0.0)
+    return Combining(2.0 * layout.registers + exchanged * levels.totals, steps, barriers)
 
 
 def rescales_lazily(kernel: ma.MemKernel) -> bool:

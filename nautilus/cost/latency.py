@@ -15,8 +15,7 @@ from nautilus.core.expr.nodes import Const
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.ops import declaration
 from nautilus.core.tiles import floor_pow2
-from nautilus.cost.combining import combining
-from nautilus.cost.instructions import SPECIAL, issue_slots, operation
+from nautilus.cost.instructions import SPECIAL, combining, issue_slots, operation
 from nautilus.ma_tile.analysis.code_size import code_size
 from nautilus.ma_tile.analysis.mma_stages import is_wgmma, stored_from
 from nautilus.ma_tile.ir import ops as ma

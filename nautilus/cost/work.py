@@ -25,7 +25,6 @@ from nautilus.cost.accesses import (
     unmasked_share,
     with_strides,
 )
-from nautilus.cost.combining import combining
 from nautilus.cost.counts import Counts, Work
 from nautilus.cost.estimates import (
     choices,
@@ -37,7 +36,17 @@ from nautilus.cost.estimates import (
     window_ends,
     within_loop,
 )
-from nautilus.cost.instructions import FREE, LAZY, SPECIAL, issue_slots, mma_rate, operation, rescales_lazily, squares
+from nautilus.cost.instructions import (
+    FREE,
+    LAZY,
+    SPECIAL,
+    combining,
+    issue_slots,
+    mma_rate,
+    operation,
+    rescales_lazily,
+    squares,
+)
 from nautilus.cost.latency import Waits, awaited_loads, chain
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.consumers import is_split_k_block

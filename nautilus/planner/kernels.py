@@ -24,7 +24,7 @@ from nautilus.planner.conservative import one_by_one, plain, smaller
 from nautilus.planner.groups import SIZED, Group, Known, Unfused, Why, known_of, launches_alike, visits_alike
 from nautilus.planner.kernel import FULL, SHORT, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
-from nautilus.planner.products.dots import dot_of, run_in_turn, uses
+from nautilus.planner.products.dots import dot_of, run_one_by_one, uses
 from nautilus.planner.products.sides import holds_side
 from nautilus.planner.products.sums import (
     are_small_sums,
@@ -485,11 +485,11 @@ def _slows(plan: KernelPlan, known: Known) -> bool:
     """Whether fusion makes the contraction of a large product a loop inside a loop.
 
     Such a product uses MMAs of single warps.  With few rows it is bound by memory, so it gains more where its result
-    is not stored.  Warpgroups run the loops of products of one result in turn.
+    is not stored.  Warpgroups run the loops of products of one result one after another.
     """
     unified = known.unified(plan.ops)
     loops = {a.name for a in plan.axes if a.role == LOOP}
-    if run_in_turn(unified, loops):
+    if run_one_by_one(unified, loops):
         return False
     for d in unified.defs:
         dot = dot_of(d)

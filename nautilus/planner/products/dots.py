@@ -17,8 +17,8 @@ from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import matrix_part, scaled_product
 from nautilus.scalar.analysis.definitions import Def, size
 
-LARGE = 128  # elements along each axis of products whose loops run in turn
-IN_TURN = 4096  # terms of all of them at most
+LARGE = 128  # elements along each axis of products whose loops run one after another
+ONE_BY_ONE = 4096  # terms of all of them at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ def uses(d: Def, dot: Dot, computed: Collection[str], unknown: int) -> int:
     return min(prod(size(a) or unknown for a in d.par if a.name in sides - free_vars(e)) for e in read or (value,))
 
 
-def run_in_turn(unified: Unified, loops: Collection[str]) -> bool:
+def run_one_by_one(unified: Unified, loops: Collection[str]) -> bool:
     """Whether ``loops`` are those of large products of one shape, each of which has one of its own.
 
-    With more than :data:`IN_TURN` terms in all, products with tiles of their own are so much faster that one result
+    With more than :data:`ONE_BY_ONE` terms in all, products with tiles of their own are so much faster that one result
     may be stored.
     """
     found = [(d, dot) for d in unified.defs if (dot := dot_of(d)) is not None]
@@ -87,7 +87,7 @@ def run_in_turn(unified: Unified, loops: Collection[str]) -> bool:
     (rows, columns) = shapes.pop()
     lengths = [nominal(unified.extents[x]) for x in inner]
     sides = (prod(nominal(unified.extents[x]) for x in side) for side in (rows, columns))
-    return min(*lengths, *sides) >= LARGE and sum(lengths) <= IN_TURN
+    return min(*lengths, *sides) >= LARGE and sum(lengths) <= ONE_BY_ONE
 
 
 def full_operands(d: Def) -> bool:

@@ -73,5 +73,5 @@ def _round(s: Store | Update, ranges: Ranges, assumptions: tuple[Expr, ...]) -> 
 
 
 def _holding(e: Expr, conditions: tuple[Expr, ...]) -> Expr:
-    """``e`` where ``conditions`` hold, of which the simplification of indices knows nothing: they read tensors."""
+    """``e`` where ``conditions`` hold, of which the simplification of indices uses comparisons of integers alone."""
     return rewrite(e, lambda n: TRUE if n in conditions else None) if conditions else e
