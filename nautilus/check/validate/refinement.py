@@ -58,6 +58,7 @@ class Validator:
     constants: Constants = field(default_factory=Constants)
     _kept: dict[int, tuple[Any, dict[str, Results | Exception]]] = field(default_factory=dict)
     displaced: str = ""  # the first difference at the infinite point that no later module restores
+    _unseen: bool = False  # a pass could not be run at the infinite point, so a later one may move back what it moved
     _placed: Results = field(default_factory=dict)  # with ``displaced``: the results of the module before that pass
 
     def validate(
@@ -73,6 +74,7 @@ class Validator:
             return Verdict("refuted", detail="the inputs or the outputs differ")
         left, right = self.results(before), self.results(after)
         self._kept = {id(after): self._kept[id(after)]}
+        self._unseen |= any(isinstance(side.get(INFINITE), Exception) for side in (left, right))
         compared, undecided, missing = 0, "", ""
         for kind in left:
             old, new = left[kind], right[kind]
@@ -109,9 +111,11 @@ class Validator:
                 undecided = undecided or (f"the residues of {name} do not decide" if found.status == "tested" else "")
             if moved and self._restores(new):
                 self.displaced, self._placed = "", {}
-            elif moved:
+            elif moved and not self._unseen:
                 self.displaced, self._placed = self.displaced or moved, self._placed or old
                 missing = missing or "it moves inf and NaN"
+            elif moved:
+                missing = missing or "it may move inf and NaN back"
         if not compared:
             return Verdict("not decided", detail=undecided or missing or "no output is finite at any point")
         return Verdict("tested", compared, undecided) if undecided else Verdict("proved", compared, missing)

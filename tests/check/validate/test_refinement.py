@@ -7,6 +7,7 @@ import pytest
 
 from nautilus.check import compare
 from nautilus.check.inputs import InputSet, generate, validation_inputs
+from nautilus.check.validate.memory import Unsupported
 from nautilus.check.validate.refinement import Validator
 from nautilus.check.validate.verdict import Verdict
 from nautilus.check.validation import _close
@@ -117,3 +118,15 @@ def test_an_infinite_factor_that_leaves_a_sum_may_make_an_infinity_of_no_number(
     made = Validator(validation_inputs(before), dict(generate(before).scalars))
     assert made.validate(lower(before), lower(after)).status == "proved" and not made.displaced
     assert made.validate(lower(after), lower(before)).ok and made.displaced
+
+
+def test_what_moves_back_inf_and_nan_is_no_fault_where_the_pass_before_it_was_too_large_to_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = load_text(FLOATS.format("W[i]"))
+    made = Validator(validation_inputs(spec), dict(generate(spec).scalars))
+    first, moved, last = (lower(load_text(FLOATS.format(x))) for x in ("W[i]", "W[i] + 0 * Y[i]", "W[i]"))
+    run = made._run
+    monkeypatch.setattr(made, "_run", lambda m, *rest: Unsupported("large") if m is first else run(m, *rest))
+    made.validate(first, moved)
+    assert made.validate(moved, last).ok and not made.displaced
