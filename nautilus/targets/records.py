@@ -111,23 +111,24 @@ _H200 = Machine(
     l2=80.0, tma=85.0, l2_sectors=5.7e12, l2_bytes=48e6, dram=4.25e12, dram_read=4.7e12, bytes_in_flight=1.9e6,
     power_tensor=0.265e9, power_bytes=18e9,
 )  # fmt: skip
+# Loads of all memories take as long, so bytes in flight are in proportion to the rate.
 #: A100 80 GB: 312 TFLOP/s at 1.41 GHz, 2.04 TB/s.
 _A100 = replace(
     _H200, multiprocessors=108, clock=1.41e9, tensor_half=2048.0, warp_mma=0.95, l2=64.0, l2_sectors=3.5e12,
-    l2_bytes=38e6, dram=1.7e12, dram_read=1.8e12, power_tensor=0.0, power_bytes=0.0,
+    l2_bytes=38e6, dram=1.7e12, dram_read=1.8e12, bytes_in_flight=0.73e6, power_tensor=0.0, power_bytes=0.0,
 )  # fmt: skip
 #: RTX 3090, RTX 4090, RTX 5090. MMAs of half precision with f32 accumulators run at half rate.
 _RTX3090 = replace(
     _H200, multiprocessors=82, clock=1.7e9, tensor_half=512.0, warp_mma=1.0, l2=64.0, l2_sectors=2.5e12,
-    l2_bytes=4e6, dram=0.85e12, dram_read=0.9e12, power_tensor=0.0, power_bytes=0.0,
+    l2_bytes=4e6, dram=0.85e12, dram_read=0.9e12, bytes_in_flight=0.36e6, power_tensor=0.0, power_bytes=0.0,
 )  # fmt: skip
 _RTX4090 = replace(
     _H200, multiprocessors=128, clock=2.5e9, tensor_half=512.0, warp_mma=1.0, l2=64.0, l2_sectors=4.5e12,
-    dram=0.93e12, dram_read=0.97e12, power_tensor=0.0, power_bytes=0.0,
+    dram=0.93e12, dram_read=0.97e12, bytes_in_flight=0.39e6, power_tensor=0.0, power_bytes=0.0,
 )  # fmt: skip
 _RTX5090 = replace(
     _H200, multiprocessors=170, clock=2.4e9, tensor_half=512.0, warp_mma=1.0, l2=64.0, l2_sectors=5.5e12,
-    dram=1.6e12, dram_read=1.7e12, power_tensor=0.0, power_bytes=0.0,
+    dram=1.6e12, dram_read=1.7e12, bytes_in_flight=0.69e6, power_tensor=0.0, power_bytes=0.0,
 )  # fmt: skip
 
 _AMPERE = Limits(163 * _KB, 164 * _KB, 2048)

@@ -56,7 +56,7 @@ def test_a_cubin_has_a_manifest_beside_it(folder: Path) -> None:
     assert found["facts"] == [{"text": "assume M % 8 == 0", "condition": ["eq", ["mod", "M", 8], 0]}]
 
 
-@pytest.mark.parametrize("m", [8, 1000, 8000])
+@pytest.mark.parametrize("m", [8, 104, 1000, 8000])
 def test_the_manifest_launches_what_the_runtime_launches(m: int, folder: Path, loader: ModuleType) -> None:
     result, sizes = compile_checked(Request(folder / "k.naut", "sm_90a", variants=6)), {"M": m}
     plan = plan_of(result.launched(sizes), {"M": m, "s": 2.0})
@@ -70,7 +70,7 @@ def test_the_manifest_launches_what_the_runtime_launches(m: int, folder: Path, l
         assert [loader.value(n, sizes) for n in a["grid"]] == list(b.grid)
         assert [name for kind, name in a["parameters"] if kind not in ("map", "counter")] == list(b.args)
     maps = [m for launch in plan.launches for m in launch.maps]
-    assert maps and len(found["tensor_maps"]) == len(maps)
+    assert (maps or m == 8) and len(found["tensor_maps"]) == len(maps)  # the plan of few rows has none
     for mine, other in zip(found["tensor_maps"], maps, strict=True):
         assert tuple(loader.value(n, sizes) for n in mine["sizes"]) == other.sizes
         assert tuple(loader.value(n, sizes) for n in mine["strides"]) == other.strides
@@ -103,7 +103,7 @@ def test_the_loader_prepares_once(folder: Path, loader: ModuleType, monkeypatch:
         setattr(stub, name, call(name, *result))
     monkeypatch.setattr(loader, "driver", stub)
     kernel = loader.Kernel(folder / "k.cubin")
-    tensors, scalars = {"A": 64, "B": 128, "C": 256}, {"M": 64, "s": 2.0}
+    tensors, scalars = {"A": 64, "B": 128, "C": 256}, {"M": 128, "s": 2.0}
     plan = kernel.prepare(tensors, scalars, 4096)
     before = len(calls)
     plan.launch()

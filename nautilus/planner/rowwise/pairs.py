@@ -6,6 +6,7 @@ element that it loads for several results.  Squares of :data:`WIDE` rows are fas
 distances of 2048 x 2048 x 128 take 92 us on an H200, with squares of 32 rows 287 us.  A block has several squares of
 rows or columns that are fewer, as of the pairs within groups of 16.  Chunks of long rows have squares too: Hamming
 distances of 256 x 256 x 1024 in 16 chunks are predicted at 15 us, with a block for each result of a chunk at 658 us.
+The operands of a condition count as well: ``sum[k](f32(A[i, k] != C[j, k]))`` is a sum of 1 where that holds.
 
 Where no operand has both an axis of the results and that of the terms, as in ``sum[k](i32(x[n] > bound[k]))``, all
 results have the same terms: a thread has results of its own and no other thread has terms of them.  A block has a
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from math import gcd, prod
 
-from nautilus.core.expr.nodes import Expr, Load, Var, children, free_vars, loads
+from nautilus.core.expr.nodes import Expr, Load, Var, children, free_vars
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.draft import Draft
@@ -45,7 +46,7 @@ def pair_of(defs: Sequence[Def], grid: Mapping[str, int], extents: Mapping[str, 
         return None
     (d,) = found
     terms = max((a.name for a in d.red), key=lambda x: extents[x])
-    operands = [names for ld in loads(d.value) if terms in (names := free_vars(ld))]
+    operands = [names for ld in d.reads() if terms in (names := free_vars(ld))]
     columns = [a.name for a in reversed(d.par) if grid.get(a.name, 0) >= LEAST]
     for column in columns:
         rows = [x for x in columns if x != column and _apart(operands, x, column)]
@@ -71,7 +72,7 @@ def reduced_pair(
         if len(columns) != 1 or terms in columns or extents[terms] < LEAST:
             continue
         (column,) = columns
-        operands = [names for ld in loads(d.value) if terms in (names := free_vars(ld))]
+        operands = [names for ld in d.reads() if terms in (names := free_vars(ld))]
         rows = [a.name for a in d.par if results.get(a.name, 0) >= LEAST and _apart(operands, a.name, column)]
         if rows and all(a.name in (column, *grid) for a in d.par) and extents[column] >= WIDE:
             return max(rows, key=lambda x: results[x]), column, terms

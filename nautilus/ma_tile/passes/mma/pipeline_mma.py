@@ -26,7 +26,8 @@ copied once for each loop that may be the first one to have an iteration ::
     for once in 0..(1 if lo_0 < hi_0 else 0):                     the chain from loop 0 on, pipelined
     for once in 0..(1 if lo_0 >= hi_0 and lo_1 < hi_1 else 0):    the chain from loop 1 on, pipelined
 
-At most one of these copies runs.  A chain of more than ``_COPIES`` loops is not copied.
+At most one of these copies runs.  A chain of more than ``_COPIES`` loops is not copied, nor one whose copies NVRTC
+would compile for too long (``analysis.code_size``): the plan then keeps its tiles.
 
 Elementwise work of stage 1 on the results of its MMAs, such as the addition of a short sum to an accumulator, follows
 R(t), which then runs beside these MMAs.
@@ -48,6 +49,7 @@ from nautilus.core.index.order import certainly_less
 from nautilus.core.index.simplify import TRUE, Ranges, bounds, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
+from nautilus.ma_tile.analysis.code_size import MOST, code_size
 from nautilus.ma_tile.analysis.mma_stages import Stages, chains, dependences, is_wgmma, split
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
@@ -101,7 +103,7 @@ def pipeline(kernel: MemKernel, late_rescale: bool = False) -> MemKernel:
     """``kernel`` with each chain of loops pipelined whose body has two stages."""
     names, ranges = Names(kernel), uniform_ranges(kernel)
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
-    written = stored(walk_ops(kernel.body))
+    written, size = stored(walk_ops(kernel.body)), code_size(kernel)
 
     def block(body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
         out = list(body)
@@ -122,7 +124,9 @@ def pipeline(kernel: MemKernel, late_rescale: bool = False) -> MemKernel:
                 continue
             between, results = _between(body, members), {r.name for x in loops for r in x.results}
             if len(loops) <= _COPIES and not any(results & set(reads(op)) for op in between):
-                out[first : last + 1] = (*between, *_guarded(chain))
+                copies = _guarded(chain)
+                if size + code_size(kernel, copies) - code_size(kernel, loops) <= MOST:
+                    out[first : last + 1] = (*between, *copies)
         return tuple(out)
 
     new = each_block(kernel.body, block)

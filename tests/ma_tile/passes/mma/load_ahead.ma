@@ -75,7 +75,7 @@ module product target sm_80 {
 ; CASE: the cost model prices the loads of four iterations above their registers
 ; INPUT: computed_operand.ma
 ; RUN: load-ahead
-; ARCH: sm_80
+; ARCH: sm_86
 ; COMPLETE: allocate-shared, synchronize
 ; CHECK: %b_first = ld.global B[k, n]
 ; CHECK: %s_first = ld.global S[k]
