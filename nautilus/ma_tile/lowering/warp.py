@@ -187,8 +187,8 @@ class _WarpLowering(Lowering):
         46; decoding with caches of i8 617 and 361).
         """
         t = op.result.type
-        few = len(self._dots) == 1 and self._rows_beside(t.names) < MANY_ROWS
-        if len(self._dots) != 1 or (few and self._meets_others(op.result.name)):
+        few = self._rows_beside(t.names) < MANY_ROWS
+        if max(map(len, self._dots), default=0) != 1 or (few and self._meets_others(op.result.name)):
             return None
         if depth == 0 or len(t.axes) != 2 or t.dtype.bits != BYTE or self.buffers[op.buffer].dtype is not t.dtype:
             return None
@@ -209,12 +209,15 @@ class _WarpLowering(Lowering):
         return any(len(vr.operands(x)) > 1 or self._meets_others(x.result.name) for x in made)
 
     def _rows_beside(self, names: Collection[str]) -> int:
-        """The elements of the result of the only product along the axes that are not among ``names``."""
-        return prod(a.size for a in self._dots[0].result.type.axes if a.name not in names)
+        """The elements of the result of a product in a loop along the axes that are not among ``names``."""
+        axes = next((d.result.type.axes for (d, *_) in self._dots), ())
+        return prod(a.size for a in axes if a.name not in names)
 
     @cached_property
-    def _dots(self) -> list[vr.DotOp]:
-        return [op for op in vr.walk_ops(self.kernel.body) if isinstance(op, vr.DotOp)]
+    def _dots(self) -> list[list[vr.DotOp]]:
+        """The products in the body of each loop that has some."""
+        loops = (op.body for op in vr.walk_ops(self.kernel.body) if isinstance(op, vr.ForOp))
+        return [found for body in loops if (found := [x for x in body if isinstance(x, vr.DotOp)])]
 
     @cached_property
     def _readers(self) -> dict[str, list[vr.TileOp]]:
