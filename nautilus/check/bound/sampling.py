@@ -19,10 +19,10 @@ from nautilus.check.bound.errors import roundings
 from nautilus.check.bound.probes import FEW, Effect, errors, even, largest, margin
 from nautilus.check.bound.store import last_rounding, last_unit
 from nautilus.check.bound.sums.admitted import Lengths, averages, chains, lengths, without
-from nautilus.check.bound.sums.short_sums import at_full_size
+from nautilus.check.bound.sums.short_sums import at_full_size, with_whole_counts
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, rewrite, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, walk
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array, distinct
 from nautilus.core.records import dataclass
@@ -396,32 +396,10 @@ def _shorter(program: Spec, chosen: Chosen) -> Callable[[int], tuple[Restricted,
     def shorter(most: int) -> tuple[Restricted, int]:
         kept = {n: _terms(program, chosen, n, most) for n in extents if n > most}
         same = {t.name: _same_indices(t, chosen.get(t.name, {}), kept) for t in program.outputs}
-        whole = _with_whole_counts(program, {n: n // len(k) for n, k in kept.items()})
-        found = ((r, work(r.spec)) for r in (restrict(whole, c, kept) for c in (chosen, same)))
-        return min(found, key=itemgetter(1))
+        found = (restrict(with_whole_counts(program, kept), c, kept) for c in (chosen, same))
+        return min(((r, work(r.spec)) for r in found), key=itemgetter(1))
 
     return shorter
-
-
-def _with_whole_counts(program: Spec, times: Mapping[int, int]) -> Spec:
-    """``program`` where a sum of integers over an axis of ``n`` terms is multiplied by ``times[n]``.
-
-    A count of fewer terms is smaller, and numbers such as the size that it is compared with are not: a rank
-    correlation, ``1 - 6 * D / (N * (N * N - 1))``, would be close to 1 and not to 0, where its terms cancel.
-    """
-
-    def scaled(e: Expr) -> Expr | None:
-        if not (isinstance(e, Reduce) and e.op == "sum" and e.dtype.is_int):
-            return None
-        factor = prod(times.get(a.extent, 1) for a in e.axes if isinstance(a.extent, int))
-        inner = replace(e, body=rewrite(e.body, scaled))
-        return Op("mul", (inner, Const(factor, e.dtype)), e.dtype, e.span) if factor > 1 else inner
-
-    definitions = tuple(
-        d if d.recurrence is not None else replace(d, expr=rewrite(d.expr, scaled)) for d in program.definitions
-    )
-    same = all(a is b or a == b for a, b in zip(definitions, program.definitions, strict=True))
-    return program if same else replace(program, definitions=definitions)
 
 
 @by_identity(4)

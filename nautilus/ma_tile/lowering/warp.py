@@ -194,6 +194,8 @@ class _WarpLowering(Lowering):
             return None
         if not self.candidates.fixed or self.mapping.stages < 2 or op.buffer in self.stored:
             return None
+        if op.result.name not in self.env:
+            return None  # the words of packed elements have no entry of their own
         if op.result.name in self.positions or not all(isinstance(x, vr.MapOp) for x in self._readers[op.result.name]):
             return None
         copy = plan_copy(op, self.buffers[op.buffer], self.refs, self.b.warps, self.mapping.vector_bytes)
