@@ -19,7 +19,7 @@ from nautilus.check.bound.errors import roundings
 from nautilus.check.bound.probes import FEW, Effect, errors, even, largest, margin
 from nautilus.check.bound.store import last_rounding, last_unit
 from nautilus.check.bound.sums.admitted import Lengths, averages, chains, lengths, without
-from nautilus.check.bound.sums.short_sums import at_full_size, with_whole_counts
+from nautilus.check.bound.sums.short_sums import at_full_size
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, walk
@@ -396,8 +396,8 @@ def _shorter(program: Spec, chosen: Chosen) -> Callable[[int], tuple[Restricted,
     def shorter(most: int) -> tuple[Restricted, int]:
         kept = {n: _terms(program, chosen, n, most) for n in extents if n > most}
         same = {t.name: _same_indices(t, chosen.get(t.name, {}), kept) for t in program.outputs}
-        found = (restrict(with_whole_counts(program, kept), c, kept) for c in (chosen, same))
-        return min(((r, work(r.spec)) for r in found), key=itemgetter(1))
+        found = ((r, work(r.spec)) for r in (restrict(program, c, kept) for c in (chosen, same)))
+        return min(found, key=itemgetter(1))
 
     return shorter
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import log2, prod
+from math import log2
 from typing import Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from nautilus.check.bound.sums.admitted import Lengths, count, names
 from nautilus.check.compare import norm
 from nautilus.core.expr.nodes import Const, Expr, Op, Reduce, free_vars, rewrite, walk
 from nautilus.core.numerics import Array
-from nautilus.core.types import Number
+from nautilus.core.types import DType, Number
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.spec import Definition, Spec, Tensor
 
@@ -46,11 +46,11 @@ def at_full_size(cut: Spec, whole: Lengths, arrays: Mapping[str, Array], scalars
 
 
 def _sums(spec: Spec) -> Iterator[tuple[Definition, Reduce]]:
-    """The sums of floats that depend on indices of their definition alone."""
+    """The sums that depend on indices of their definition alone."""
     for d in spec.definitions:
         axes = {a.name for a in d.axes}
         for e in walk(d.expr) if d.recurrence is None else ():
-            if isinstance(e, Reduce) and e.op == "sum" and e.dtype.is_float and free_vars(e) <= axes:
+            if isinstance(e, Reduce) and e.op == "sum" and free_vars(e) <= axes:
                 yield d, e
 
 
@@ -59,34 +59,17 @@ def _probes(spec: Spec, name: str, e: Reduce, n: int) -> list[Definition]:
     d = replace(spec.definition(name), dtype=None, is_output=True)
     bodies = {"sum": e.body, "magnitude": Op("abs", (e.body,), e.body.dtype)}
     if e.cond is not None:
-        bodies["number"] = Const(1.0, e.body.dtype)
+        bodies["number"] = _number(1.0, e.body.dtype)
     return [replace(d, name=f"{name}__{x}{n}", expr=replace(e, body=body)) for x, body in bodies.items()]
 
 
 def _multiplied(d: Definition, factors: Mapping[tuple[str, Expr], float]) -> Definition:
     def rule(e: Expr) -> Expr | None:
         factor = factors.get((d.name, e), 1.0) if isinstance(e, Reduce) else 1.0
-        return None if factor == 1.0 else Op("mul", (e, Const(factor, e.dtype)), e.dtype)
+        return None if factor == 1.0 else Op("mul", (e, _number(factor, e.dtype)), e.dtype)
 
     return replace(d, expr=rewrite(d.expr, rule))
 
 
-def with_whole_counts(program: Spec, kept: Mapping[int, Array]) -> Spec:
-    """``program`` where a sum of integers over an axis of ``n`` terms is multiplied as ``kept[n]`` are fewer.
-
-    A count of fewer terms is smaller, and numbers such as the size that it is compared with are not: a rank
-    correlation, ``1 - 6 * D / (N * (N * N - 1))``, would be close to 1 and not to 0, where its terms cancel.
-    """
-
-    def scaled(e: Expr) -> Expr | None:
-        if not (isinstance(e, Reduce) and e.op == "sum" and e.dtype.is_int):
-            return None
-        factor = prod(n // len(kept[n]) for a in e.axes if isinstance(n := a.extent, int) and n in kept)
-        inner = replace(e, body=rewrite(e.body, scaled))
-        return Op("mul", (inner, Const(factor, e.dtype)), e.dtype, e.span) if factor > 1 else inner
-
-    definitions = tuple(
-        d if d.recurrence is not None else replace(d, expr=rewrite(d.expr, scaled)) for d in program.definitions
-    )
-    same = all(a is b or a == b for a, b in zip(definitions, program.definitions, strict=True))
-    return program if same else replace(program, definitions=definitions)
+def _number(value: float, dtype: DType) -> Const:
+    return Const(int(value) if dtype.is_int else value, dtype)
