@@ -30,13 +30,12 @@ from nautilus.ma_tile.ir.ops import Frag, GlobalLoad, GlobalStore, MemKernel, Tm
 from nautilus.ma_tile.ir.traverse import bound
 from nautilus.ma_tile.ir.values import Smem
 from nautilus.targets.limits import VECTOR_BYTES
-from nautilus.targets.memory_rates import SECTOR
+from nautilus.targets.memory_rates import OUTSIDE, SECTOR
 
 REQUEST = 0.75  # share of the time of a sector alone in its line that its neighbours in the line do not take again
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 neighbouring elements counts
 SCATTERED = 36  # the same of elements anywhere: 95e9 a second on an H200 (histogram of 65536 counters)
 IN_BLOCK = 8.0  # slots of an instruction that combines 32 elements of 4 bytes in shared memory, with its conflicts
-OUTSIDE = 4.0  # time of a row of a TMA box that the tensor does not have, relative to that of others (H200)
 _SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
 _LINES = 1024  # atomic operations on this many lines do not wait for each other
 

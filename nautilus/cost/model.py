@@ -382,7 +382,7 @@ def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float
         return moved.dram / min(m.dram, min(m.multiprocessors, slots) * m.load_rate)
     missed = min(1.0, (moved.dram - moved.written) / max(1.0, moved.l2)) if np.any(work.consumer.flops) else 1.0
     in_flight = slots * max(work.pipeline_bytes * missed, 1.0)  # of operands, L2 serves the rest
-    full = m.dram_read if moved.written < 0.1 * moved.dram else m.dram
+    full = _full_rate(moved, m)
     rate = full * (1.0 - float(np.exp(-in_flight / m.bytes_in_flight)))
     most = min(m.multiprocessors, slots) * (m.tma * m.clock if work.specialised else m.load_rate)
     rate = min(rate, most * (1.0 - float(np.exp(-in_flight * full / (m.bytes_in_flight * most)))))
@@ -390,10 +390,14 @@ def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float
     return max(waiting / max(rate, 1.0), moved.dram / min(full, most))
 
 
+def _full_rate(moved: Traffic, m: Machine) -> float:
+    """Bytes a second of the memory, which are more where nearly all traffic is loads."""
+    return m.dram_read if moved.written < 0.1 * moved.dram else m.dram
+
+
 def _bandwidth_seconds(moved: Traffic, slots: int, m: Machine) -> float:
     """Seconds of the memory traffic at its full rate."""
-    full = m.dram_read if moved.written < 0.1 * moved.dram else m.dram
-    return moved.dram / min(full, min(m.multiprocessors, slots) * m.load_rate)
+    return moved.dram / min(_full_rate(moved, m), min(m.multiprocessors, slots) * m.load_rate)
 
 
 def _latency(moved: Traffic, work: Work, m: Machine) -> float:

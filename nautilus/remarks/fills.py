@@ -11,6 +11,7 @@ from math import isfinite
 from typing import TypeGuard
 
 from nautilus.core.expr.nodes import Const, Expr, Op, free_vars, loads, walk
+from nautilus.core.expr.structural import LOGARITHMS
 from nautilus.remarks.remark import Facts, Kind, Remark
 from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.rewriting import find_defs
@@ -35,7 +36,7 @@ def _fills(d: Def) -> Iterator[float]:
     """The numbers of conditions on the indices of summed axes, in the exponentials of the sum ``d``."""
     names = frozenset(a.name for a in d.red)
     for e in walk(d.value):
-        if isinstance(e, Op) and e.op in ("exp", "exp2"):
+        if isinstance(e, Op) and e.op in LOGARITHMS:
             for x in walk(e):
                 match x:
                     case Op(op="select", args=(c, *branches)) if free_vars(c) & names and not loads(c):

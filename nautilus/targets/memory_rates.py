@@ -8,6 +8,7 @@ MEMORY: Final = 3.6e12  # bytes a second
 SECTOR: Final = 32  # bytes that memory writes at once
 START: Final = 6.3e-10  # seconds between the starts of two blocks (``Machine.block_starts`` of the H200, rounded)
 LAUNCH: Final = 3.0  # microseconds that one more kernel takes
+OUTSIDE: Final = 4.0  # time of a row of a TMA box that the tensor does not have, relative to that of others
 PARTIAL: Final = 6.0  # approximate time of writing a part of a sector, relative to that of as many bytes of whole ones
 
 

@@ -1,4 +1,4 @@
-"""Products: their factors, and which variables each of two factors has alone."""
+"""Products and sums: their factors and terms, and which variables each of two factors has alone."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ def factors(e: Expr, through: Collection[str] = ()) -> list[Expr]:
         case Op(op=op, args=args) if op in through:
             return factors(args[1 if op == "select" else 0], through)
     return [e]
+
+
+def signed_terms(e: Expr, negative: bool = False) -> list[tuple[Expr, bool]]:
+    """The operands of additions, subtractions and signs in ``e``, left to right, with whether they are subtracted.
+
+    ``negative``: whether ``e`` itself is.
+    """
+    match e:
+        case Op(op="add" | "sub" as name, args=(a, b)):
+            return signed_terms(a, negative) + signed_terms(b, negative != (name == "sub"))
+        case Op(op="neg", args=(a,)):
+            return signed_terms(a, not negative)
+    return [(e, negative)]
 
 
 def indexed_factors(e: Expr) -> list[Expr]:

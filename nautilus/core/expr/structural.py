@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf, isfinite
+from typing import Final
 
 from nautilus.core.expr.nodes import Const, Expr, Op
 
-_EXPONENTIALS, _LOGARITHMS = ("exp", "exp2", "exp10"), ("log", "log2", "log10")
+LOGARITHMS: Final = {"exp": "log", "exp2": "log2", "exp10": "log10"}  # of each exponential, to its base
 
 
 def sources(e: Op, what: float) -> Iterator[tuple[Expr, float]]:
@@ -26,7 +27,7 @@ def sources(e: Op, what: float) -> Iterator[tuple[Expr, float]]:
                 yield from ((x, 0.0) for x in args)
             case Op(op="div" | "neg", args=(x, *_)):
                 yield x, 0.0
-            case Op(op=op, args=(x,)) if op in _EXPONENTIALS:
+            case Op(op=op, args=(x,)) if op in LOGARITHMS:
                 yield x, -inf
         return
     match e:
@@ -40,7 +41,7 @@ def sources(e: Op, what: float) -> Iterator[tuple[Expr, float]]:
             yield from ((x, sign(other) * what) for x, other in ((a, b), (b, a)) if sign(other))
         case Op(op="div", args=(a, b)) if sign(b):
             yield a, sign(b) * what
-        case Op(op=op, args=(x,)) if op in _LOGARITHMS and what == -inf:
+        case Op(op=op, args=(x,)) if op in LOGARITHMS.values() and what == -inf:
             yield x, 0.0
 
 

@@ -35,6 +35,7 @@ from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID
 from nautilus.targets.limits import MMA_ROWS, WGMMA_ROWS, Limits
+from nautilus.targets.memory_rates import OUTSIDE
 from nautilus.targets.rates import machine
 from nautilus.targets.records import DEFAULT_TARGET
 
@@ -50,7 +51,6 @@ WARP_STAGES = 14  # of single warps
 CLUSTERS = 2, 8  # fewest and most blocks of a cluster that divide the terms
 BLOCK = 1 << 10  # bytes of shared memory that each block of a multiprocessor takes
 SPACE = 4 << 10  # bytes of shared memory for barriers and alignment
-OUTSIDE = 4  # time of a row of a box that the tensor does not have
 PAIR_REGISTERS = 24, 232  # of threads of the producer and of the consumer, where two blocks share a multiprocessor
 
 

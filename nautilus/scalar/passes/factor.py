@@ -15,7 +15,8 @@ where ``x_j`` is 0, and elements of both signs make inf - inf, but the sum of al
 two has a bound, as that of an element by the sum of all has.
 
 The exponential of a difference from a logarithm has a divisor, ``exp(x - log(z)) = exp(x) / z``, which leaves the sum
-by the same rule: probabilities that subtract the logarithm of a sum of exponentials are those of a softmax.
+by the same rule where ``z`` is not negative: probabilities that subtract the logarithm of a sum of exponentials are
+those of a softmax.
 
 A divisor that stays in the sum does not hide a product of matrices: ``sum_j(a_ij * b_jk / g_j)`` becomes
 ``sum_j(a_ij * (b_jk / g_j))``, and ``sum_j(b_jk / g_ij)`` becomes ``sum_j((1 / g_ij) * b_jk)`` where ``1 / g_ij`` is
@@ -56,7 +57,8 @@ from nautilus.core.expr.nodes import (
     substitute,
     walk,
 )
-from nautilus.core.expr.products import factors, matrix_products, product_of, strip_conversions
+from nautilus.core.expr.products import factors, matrix_products, product_of, signed_terms, strip_conversions
+from nautilus.core.expr.structural import LOGARITHMS
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.passes import CertifyingPass
@@ -70,7 +72,6 @@ from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.inline import replace_reads
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
-_LOGARITHMS: Final = {"exp": "log", "exp2": "log2", "exp10": "log10"}
 _LEAST_DIVISOR = 2.0**-100  # the inverse of a divisor is not near the end of f32
 
 
@@ -213,14 +214,14 @@ def _without_logarithms(
     """The factors ``up`` over ``down``, where subtracted logarithms of invariants in exponents are divisors."""
     above, below = list[Expr](), list(down)
     for f in up:
-        if not (isinstance(f, Op) and f.op in _LOGARITHMS):
+        if not (isinstance(f, Op) and f.op in LOGARITHMS):
             above.append(f)
             continue
-        terms = _terms(f.args[0], False)
+        terms = signed_terms(f.args[0])
         taken = [e for e, less in terms if less and _is_logarithm(e, f) and not free_vars(e).intersection(names)]
         left = Op(f.op, (_sum([x for x in terms if x[0] not in taken], f.dtype),), f.dtype, f.span)
         divisors = [z for e in taken for z in children(e)]
-        if taken and all(_divides(z, [left], ranges) for z in divisors):
+        if taken and all(ranges.of(z)[0] >= 0.0 and _divides(z, [left], ranges) for z in divisors):
             above.append(left)
             below += divisors
         else:
@@ -235,11 +236,11 @@ def _with_logarithms(d: Def, defs: Mapping[str, Def]) -> tuple[Def, list[Certifi
     """
     copies: dict[Expr, Expr] = {}
     for f in _factors(d.value)[0] if d.op == "sum" else []:
-        for e, _ in _terms(f.args[0], False) if isinstance(f, Op) and f.op in _LOGARITHMS else []:
+        for e, _ in signed_terms(f.args[0]) if isinstance(f, Op) and f.op in LOGARITHMS else []:
             made = defs.get(e.buffer) if isinstance(e, Load) and e.dtype is DType.F32 else None
             if made is None or made.op is not None or made.guard is not None or made.at is not None:
                 continue
-            if made.value.dtype is DType.F32 and any(_is_logarithm(x, f) for x, _ in _terms(made.value, False)):
+            if made.value.dtype is DType.F32 and any(_is_logarithm(x, f) for x, _ in signed_terms(made.value)):
                 copies[e] = substitute(made.value, {a.name: i for a, i in zip(made.par, children(e), strict=True)})
     if not copies:
         return d, []
@@ -251,17 +252,7 @@ def _with_logarithms(d: Def, defs: Mapping[str, Def]) -> tuple[Def, list[Certifi
 
 def _is_logarithm(e: Expr, exponential: Expr) -> bool:
     """Whether ``e`` is a logarithm to the base of ``exponential``."""
-    return isinstance(e, Op) and isinstance(exponential, Op) and e.op == _LOGARITHMS[exponential.op]
-
-
-def _terms(e: Expr, negative: bool) -> list[tuple[Expr, bool]]:
-    """The operands of additions and subtractions in ``e``, with whether they are subtracted."""
-    match e:
-        case Op(op="add" | "sub" as name, args=(a, b)):
-            return _terms(a, negative) + _terms(b, negative != (name == "sub"))
-        case Op(op="neg", args=(a,)):
-            return _terms(a, not negative)
-    return [(e, negative)]
+    return isinstance(e, Op) and isinstance(exponential, Op) and e.op == LOGARITHMS[exponential.op]
 
 
 def _sum(terms: Sequence[tuple[Expr, bool]], dtype: DType) -> Expr:

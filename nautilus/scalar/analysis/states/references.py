@@ -15,6 +15,7 @@ from collections import Counter
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, loads, rewrite, substitute
+from nautilus.core.expr.products import signed_terms
 from nautilus.core.index.simplify import Ranges, simplify, simplify_value
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, writes_of
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
@@ -90,15 +91,7 @@ def _maxima(e: Expr) -> list[Expr]:
 
 def _signed(e: Expr) -> Counter[Expr]:
     """How often each term of the sum ``e`` is added; less than 0: subtracted."""
-    match e:
-        case Op(op="add", args=(a, b)):
-            left, right = _signed(a), _signed(b)
-            left.update(right)
-            return left
-        case Op(op="sub", args=(a, b)):
-            left, right = _signed(a), _signed(b)
-            left.subtract(right)
-            return left
-        case Op(op="neg", args=(a,)):
-            return Counter({n: -count for n, count in _signed(a).items()})
-    return Counter([e])
+    found = Counter[Expr]()
+    for term, negative in signed_terms(e):
+        found[term] += -1 if negative else 1
+    return found

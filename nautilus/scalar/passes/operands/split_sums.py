@@ -28,7 +28,14 @@ from math import prod
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, rewrite
-from nautilus.core.expr.products import factors, matrix_product, matrix_products, product_of, strip_lossless_conversions
+from nautilus.core.expr.products import (
+    factors,
+    matrix_product,
+    matrix_products,
+    product_of,
+    signed_terms,
+    strip_lossless_conversions,
+)
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, finite_inputs
@@ -83,7 +90,7 @@ def products(d: Def, finite: frozenset[str] = frozenset()) -> tuple[tuple[Expr, 
         return None
     if d.value.dtype.is_int:
         return _byte_products(d)
-    found = _terms(d.value, False)
+    found = signed_terms(d.value)
     several = 1 < len(found) <= MOST_TERMS
     if several and all(_is_matrix_product(d, e) for e, _ in found):
         return tuple(found)
@@ -101,7 +108,7 @@ def products(d: Def, finite: frozenset[str] = frozenset()) -> tuple[tuple[Expr, 
 
 def _byte_products(d: Def) -> tuple[tuple[Expr, bool], ...] | None:
     """The terms of ``d`` if one of them, which is the first here, is a large product of matrices of 8-bit integers."""
-    choices = [_terms(f, False) for f in factors(d.value)]
+    choices = [signed_terms(f) for f in factors(d.value)]
     if d.guard is not None or not 1 < prod(map(len, choices)) <= MOST_TERMS:
         return None
     chosen = list(product(*choices))
@@ -130,26 +137,17 @@ def _extent(axes: tuple[Axis, ...], names: frozenset[str]) -> float:
 def _distributed(e: Expr, finite: frozenset[str]) -> list[tuple[Expr, bool]]:
     """The terms of a product of one sum and factors that are finite; none for any other expression."""
     parts = factors(e)
-    sums = [x for x in parts if len(_terms(x, False)) > 1]
+    sums = [x for x in parts if len(signed_terms(x)) > 1]
     others = [x for x in parts if x not in sums]
     if len(sums) != 1 or not all(_is_finite(x, finite) for x in others):
         return []
-    return [(product_of([*others, x]), negative) for x, negative in _terms(sums[0], False)]
+    return [(product_of([*others, x]), negative) for x, negative in signed_terms(sums[0])]
 
 
 def _is_finite(e: Expr, finite: frozenset[str]) -> bool:
     """Whether ``e`` is a finite number where the inputs ``finite`` are."""
     read = rewrite(e, lambda n: Const(1.0, n.dtype) if isinstance(n, Load) and n.buffer in finite else None)
     return certainly_finite(read)
-
-
-def _terms(e: Expr, negative: bool) -> list[tuple[Expr, bool]]:
-    match e:
-        case Op(op="add" | "sub" as name, args=(a, b)):
-            return _terms(a, negative) + _terms(b, negative != (name == "sub"))
-        case Op(op="neg", args=(a,)):
-            return _terms(a, not negative)
-    return [(e, negative)]
 
 
 def _is_matrix_product(d: Def, e: Expr) -> bool:
