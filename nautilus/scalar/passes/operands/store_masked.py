@@ -12,7 +12,8 @@ without one.  So the elements that the condition leaves out are stored as 0, whi
 
 The condition stays: it shortens the loop, and the support says that it needs no mask.  All axes of the condition are
 axes of the operand, which is read at axes of the product, each by itself, and is converted to types that hold all of
-its values, or is computed from tensors that are not much smaller and rounded to 16 bits.  The condition has no number
+its values, or is computed from inputs that are not much smaller and rounded to 16 bits.  An operand that is computed
+from results of reductions, as probabilities are, stays: one kernel may compute both.  The condition has no number
 that is known at launch only, because the share of the terms that it leaves decides.  It may read inputs, as that of a
 dropout does, and is then taken to leave all terms.  The other operand's inf and NaN stay out of the sum as those of any
 masked product do (``recompute-masked``).
@@ -80,7 +81,8 @@ def _masked(d: Def, inputs: frozenset[str]) -> int | None:
         assert e is not None
         index = e.index if isinstance(e, Load) else ()
         plain = all(isinstance(x, Var) for x in index) and len(set(index)) == len(index)
-        if plain and used & red and used & own and used <= free_vars(e):
+        made = isinstance(e, Load) or all(ld.buffer in inputs for ld in loads(e))
+        if plain and made and used & red and used & own and used <= free_vars(e):
             return side
     return None
 
