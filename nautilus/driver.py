@@ -60,10 +60,11 @@ def compile_variant(
             pipeline = Pipeline([*checks, repeated, *known, *instruments], kept=kept)
             start, after = read_input(request, result, pipeline)
             _run_stages(result, start, after, request.until, pipeline, checked=not request.gives_kernels)
-            if accept is not None:
-                accept(result)
-            result.lookup_failure, result.refused, result.later = lookup_failure, refused, later
-            return result
+            kept_plan = repeated.accepted(result, accept)
+            if kept_plan is None:
+                result.lookup_failure, result.refused, result.later = lookup_failure, refused, later
+                return result
+            request, repeated = kept_plan, Repeated()
         except (ScheduleError, UnsupportedError) as error:
             refused += refusal(error, result.context.schedule)
             request, repeated = next_attempt(request, result, repeated, error)

@@ -19,6 +19,7 @@ from nautilus.core.fallbacks import PLAIN, SMALLER, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule, WarpgroupPlan
 from nautilus.driver import Request, Result, build_cubin, compile_file, next_request
 from nautilus.ma_tile.lowering.lower import lower
+from nautilus.passes import attempts
 from nautilus.passes.manager import Record
 from nautilus.runtime import nvrtc
 
@@ -203,6 +204,22 @@ def test_so_they_do_when_ptxas_refuses_them(spec: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(nvrtc, "parse_resources", spilling)
     result, _ = build_cubin(Request(spec))
     assert result.context.fallbacks == Fallbacks.of({"P__x": 2}) and asked
+
+
+@pytest.mark.parametrize(("slower", "kept"), [(0.0, True), (1e6, False)])
+def test_a_plan_that_spills_a_little_stays_where_the_next_one_is_slower(
+    spec: Path, monkeypatch: pytest.MonkeyPatch, slower: float, kept: bool
+) -> None:
+    real, asked = nvrtc.parse_resources, []
+
+    def spilling(log: str) -> tuple[nvrtc.Resources, ...]:
+        asked.append(log)
+        return tuple(replace(r, spill_stores=attempts.SPILLED + 8 if len(asked) == 1 else 0) for r in real(log))
+
+    monkeypatch.setattr(nvrtc, "parse_resources", spilling)
+    monkeypatch.setattr(attempts, "SLOWER", slower)
+    result, _ = build_cubin(Request(spec, "sm_80"))
+    assert (result.context.fallbacks.spilling == {"P__x"}) == kept == (not result.context.fallbacks.taken)
 
 
 def test_a_broken_ir_is_no_reason_to_fall_back(spec: Path) -> None:

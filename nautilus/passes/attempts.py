@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -10,18 +10,21 @@ from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError, ea
 from nautilus.core.fallbacks import SMALLER, Failure, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, recomputed, recomputes
+from nautilus.cost.model import estimate
 from nautilus.cost.registers import kernel_fault
 from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.analysis.code_size import check_code_size
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.manager import Context, Record, prepared, steps
-from nautilus.passes.pipelines import PLANNED, SCALAR
+from nautilus.passes.pipelines import MA_TILE, PLANNED, SCALAR
 from nautilus.targets.limits import limits
 
 #: Bytes a thread that a kernel may spill without a smaller plan: they are few accesses, which the L1 cache has.
 SPILLED = 64
 _SMALLER = 1.5  # the least factor by which a plan shrinks because it spills
+#: How much longer the plan after one that spills may take by the cost model, which does not know of spills.
+SLOWER = 1.25
 
 
 class Resources(Protocol):
@@ -43,6 +46,17 @@ class Resources(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Spilled:
+    """A plan of the rules that spills at most half of its registers. ``seconds``: its predicted time.
+
+    ``request``: the request that keeps the plan.
+    """
+
+    request: Request
+    seconds: float
+
+
 @dataclass
 class Repeated:
     """An instrument that ends an attempt whose schedule is the one that failed before, with the same failure.
@@ -54,6 +68,7 @@ class Repeated:
     error: ScheduleError | UnsupportedError | None = None
     planned: Schedule | None = None
     before: Record | None = None  # the step in front of the one that the schedule is complete for
+    spilled: Spilled | None = None  # the first plan that only spills registers
 
     def after(self, record: Record) -> None:
         """Raise the earlier failure where the schedule is complete and has not changed."""
@@ -80,6 +95,16 @@ class Repeated:
             return prepared(step, self.before.module, context).schedule == self.planned
         except (ScheduleError, UnsupportedError):
             return False
+
+    def accepted(self, result: Result, accept: Callable[[Result], None] | None) -> Request | None:
+        """The request that keeps the plan that spilled, where ``result`` is slower by :data:`SLOWER`; None if not.
+
+        Raises what ``accept`` raises, which is asked first.
+        """
+        if accept is not None:
+            accept(result)
+        slower = self.spilled is not None and _seconds(result) > SLOWER * self.spilled.seconds
+        return self.spilled.request if self.spilled is not None and slower else None
 
     def _plans(self, kernel: str) -> bool:
         planned = () if self.planned is None else self.planned.kernels
@@ -169,6 +194,7 @@ def next_attempt(
     schedule as it is are not compiled.
     """
     again = error is repeated.error  # before the result has a schedule
+    kept = repeated.spilled or _spilled(request, result, error)
     schedule = repeated.planned if again else result.context.schedule
     request = next_request(request, result.tuned, error, again, schedule)
     while not (result.tuned or error.kernel in request.fallbacks.spilling):
@@ -176,7 +202,22 @@ def next_attempt(
             break
         request = next_request(request, False, error, True, repeated.planned)
     accepted = error.kernel in request.fallbacks.spilling
-    return request, Repeated() if accepted else Repeated(repeated.planned, error)
+    return request, Repeated() if accepted else Repeated(repeated.planned, error, spilled=kept)
+
+
+def _spilled(request: Request, result: Result, error: ScheduleError | UnsupportedError) -> Spilled | None:
+    """The plan of ``result``, if it failed with ``error`` for a few spilled registers; None for another failure."""
+    if result.tuned or not isinstance(error, SpillError) or error.excess > _SMALLER:
+        return None
+    known = request.fallbacks
+    kept = replace(known, spilling=known.spilling | {recomputed(error.kernel, result.context.schedule)})
+    return Spilled(replace(request, fallbacks=kept), _seconds(result))
+
+
+def _seconds(result: Result) -> float:
+    module = result.modules[MA_TILE.name]
+    assert isinstance(module, MemModule)
+    return estimate(module, module.target).seconds
 
 
 def _left_out(request: Request, kernel: str) -> bool:

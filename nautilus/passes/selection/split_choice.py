@@ -9,7 +9,7 @@ the chunks, is shorter by :data:`MARGIN`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -34,9 +34,10 @@ from nautilus.targets.limits import limits
 
 FEW = 2  # blocks for each multiprocessor, from which on a kernel is not split
 FULL = 0.75  # the same share for warpgroups: a multiprocessor holds one of their blocks
+FILLED = 3  # of warps: the blocks for each multiprocessor of the number of chunks that is tried first
 WAVES = (1, 2, 4, 8)  # blocks for each multiprocessor that candidates aim at
 WORTH = 11e-6  # seconds of a kernel: the least time that a split halves (f8 weights, one token: 16 to 10 us on an H200)
-MARGIN = 0.15  # relative gain by the cost model below which the choice of the rules stays
+MARGIN = 0.12  # relative gain by the cost model below which the choice of the rules stays (H200: .14, seen .29)
 STEP = 0.97  # the time after twice as many chunks, at most, as a share of the time before
 NEAR = 0.75  # a number of chunks that is this part of the wanted one serves as well: their tiles then stay whole
 TILE = 128 * 256  # elements of the largest tile of a result
@@ -94,21 +95,41 @@ def choose(program: Program, context: Context) -> Trial | None:
 def _split(
     program: Program, context: Context, base: Trial, kernel: KernelEstimate, defs: dict[str, Def], many: int
 ) -> Trial:
-    """The best trial of ``base`` with reductions of ``kernel`` in chunks; ``base`` where none is clearly better."""
-    best, level = base, False
-    for cuts in _cuts(program, defs, base.schedule, kernel, many):
-        # the kernel of the chunks has another name, and needs the rungs that the whole one took again
-        again = ATTEMPTS if base.fallbacks != context.fallbacks else 1
-        found = attempt(program, _with(context, base, cuts), _BEFORE, again)
-        if found is None:
-            continue  # shorter chunks have smaller tiles
-        if found.seconds > STEP * best.seconds:
-            if level or found.seconds > best.seconds / STEP:
-                break  # more chunks only add partial results
-            level = True  # larger tiles, as of pairs, leave as few blocks as before; more chunks then fill the GPU
-            continue
-        best, level = found, False
+    """The best trial of ``base`` with reductions of ``kernel`` in chunks; ``base`` where none is clearly better.
+
+    Of a kernel of warps, the first number of chunks fills the multiprocessors, for a few chunks may take more time
+    than none, and more of them less.
+    """
+    # the kernel of the chunks has another name, and needs the rungs that the whole one took again
+    again = ATTEMPTS if base.fallbacks != context.fallbacks else 1
+
+    def walk(best: Trial, cuts: Iterable[tuple[SplitPlan, ...]]) -> Trial:
+        level = False
+        for cut in cuts:
+            found = attempt(program, _with(context, base, cut), _BEFORE, again)
+            if found is None:
+                continue  # shorter chunks have smaller tiles
+            if found.seconds > STEP * best.seconds:
+                if level or found.seconds > best.seconds / STEP:
+                    break  # more chunks only add partial results
+                level = True  # larger tiles, as of pairs, leave as few blocks as before; more chunks then fill the GPU
+                continue
+            best, level = found, False
+        return best
+
+    cuts = list(_cuts(program, defs, base.schedule, kernel, many))
+    by_warps = any(k.name == kernel.name and k.mapping.engine == "warp" for k in base.schedule.kernels)
+    full = [at for at, cut in enumerate(cuts) if by_warps and FILLED * many <= cut[0].splits * kernel.tiles]
+    first = full[0] if full else 0
+    best = walk(base, cuts[first:])
+    if first and (best is base or _has(best, cuts[first])):
+        best = walk(best, reversed(cuts[:first]))
     return base if base.seconds - best.seconds < MARGIN * kernel.seconds else best
+
+
+def _has(trial: Trial, cut: tuple[SplitPlan, ...]) -> bool:
+    """Whether ``trial`` has the splits ``cut``."""
+    return all(c in (trial.schedule.splits or ()) for c in cut)
 
 
 def _with(context: Context, base: Trial, cuts: tuple[SplitPlan, ...]) -> Context:
