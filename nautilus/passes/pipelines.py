@@ -115,7 +115,7 @@ SCALAR = Stage(
         *_recurrences("unroll_recurrences:UnrollRecurrences", "scan_recurrences:ScanRecurrences"),
         *_recurrences("join_recurrences:JoinRecurrences", "chunk_matrix_states:ChunkMatrixStates"),
         *_recurrences("chunk_recurrences:ChunkRecurrences", "chunk_filters:ChunkFilters"),
-        "simplify:Simplify",
+        *("roundings.round_temps:RoundTemps", "simplify:Simplify"),
         *("inline:Inline", "simplify:Simplify", "results.choose_terms:ChooseTerms"),
         *("positions.expand_gathers:ExpandGathers", "results.unroll_reductions:UnrollReductions"),
         "windows.count_terms:CountTerms",

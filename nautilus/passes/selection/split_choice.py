@@ -34,7 +34,7 @@ from nautilus.targets.limits import limits
 
 FEW = 2  # blocks for each multiprocessor, from which on a kernel is not split
 FULL = 0.75  # the same share for warpgroups: a multiprocessor holds one of their blocks
-FILLED = 3  # of warps: the blocks for each multiprocessor of the number of chunks that is tried first
+FILLED = 3  # of warps: the blocks for each multiprocessor that fill it
 WAVES = (1, 2, 4, 8)  # blocks for each multiprocessor that candidates aim at
 WORTH = 11e-6  # seconds of a kernel: the least time that a split halves (f8 weights, one token: 16 to 10 us on an H200)
 MARGIN = 0.12  # relative gain by the cost model below which the choice of the rules stays (H200: .14, seen .29)
@@ -97,8 +97,8 @@ def _split(
 ) -> Trial:
     """The best trial of ``base`` with reductions of ``kernel`` in chunks; ``base`` where none is clearly better.
 
-    Of a kernel of warps, the first number of chunks fills the multiprocessors, for a few chunks may take more time
-    than none, and more of them less.
+    Where the least number of chunks of a kernel of warps is not better, a number that fills the multiprocessors is
+    tried too, for few chunks may take more time than none, and more of them less.
     """
     # the kernel of the chunks has another name, and needs the rungs that the whole one took again
     again = ATTEMPTS if base.fallbacks != context.fallbacks else 1
@@ -118,18 +118,10 @@ def _split(
         return best
 
     cuts = list(_cuts(program, defs, base.schedule, kernel, many))
-    by_warps = any(k.name == kernel.name and k.mapping.engine == "warp" for k in base.schedule.kernels)
-    full = [at for at, cut in enumerate(cuts) if by_warps and FILLED * many <= cut[0].splits * kernel.tiles]
-    first = full[0] if full else 0
-    best = walk(base, cuts[first:])
-    if first and (best is base or _has(best, cuts[first])):
-        best = walk(best, reversed(cuts[:first]))
+    best = walk(base, cuts)
+    if best is base and any(k.name == kernel.name and k.mapping.engine == "warp" for k in base.schedule.kernels):
+        best = walk(base, (c for c in cuts[1:] if FILLED * many <= c[0].splits * kernel.tiles))
     return base if base.seconds - best.seconds < MARGIN * kernel.seconds else best
-
-
-def _has(trial: Trial, cut: tuple[SplitPlan, ...]) -> bool:
-    """Whether ``trial`` has the splits ``cut``."""
-    return all(c in (trial.schedule.splits or ()) for c in cut)
 
 
 def _with(context: Context, base: Trial, cuts: tuple[SplitPlan, ...]) -> Context:

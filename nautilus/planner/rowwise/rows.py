@@ -7,11 +7,14 @@ first, so there are two rules for rows of more than :data:`MAX_ROW` elements:
   takes its share of these registers.  The tile is a power of two; a row that leaves much of it unused
   (:data:`WASTE`) is a loop.
 * A loop over a longer row finds its operands in L2 again only if the rows of all resident blocks fit there together.
-  Blocks have one warp for each 8 KB of their row, so that few large blocks share a multiprocessor.
+  Blocks have one warp for each 8 KB of their row, so that few large blocks share a multiprocessor.  Where each step
+  of :data:`MANY_ROWS` rows ends more than :data:`FEW_SUMS` reductions, blocks are small, for warps wait for each other
+  in each of them.
 
 Measured on an H200 with f32 rows (us; tile against a loop in steps of 4096): 16384 elements 131 and 199 (floor 126),
 32768 elements 263 and 396 (floor 253).  Loops in steps of 16384 against 4096: 65536 elements and three passes 193 and
-269, two passes 765 and 794.
+269, two passes 765 and 794.  Five reductions over two rows of 32000 and of 50257 elements of 16 bits, steps of 8192
+against 4096: 430 and 315, 612 and 506.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from nautilus.core.expr.nodes import free_vars
+from nautilus.core.index.sizes import nominal
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
@@ -31,6 +35,8 @@ WARP = 1024  # elements that a warp reads in one step of a loop
 ROW_BYTES = 8192  # bytes of a row for each warp of its block
 MIN_WARPS, MAX_WARPS = 4, 16
 WARP_OF_BYTES = 4096  # elements of 8 bits that a warp reads for one sum: 1024 take 21.0 us, 2048 19.2, 4096 18.5 (H200)
+FEW_SUMS = 2  # reductions along a row: a softmax has a maximum and a sum
+MANY_ROWS = 512  # rows whose small blocks fill the GPU
 WASTE = 8  # at most 1 / WASTE of a tile is unused
 
 
@@ -55,7 +61,9 @@ def step(defs: Sequence[Def], axis: str, extent: int, each: int) -> int:
 
     ``each``: elements of the row at one position of the loop.
     """
-    if extent * each <= MAX_ROW:
+    sums = [d for d in defs if d.is_reduction and any(a.name == axis for a in d.red)]
+    many = len(sums) > FEW_SUMS and all(prod(nominal(a.extent) for a in d.par) >= MANY_ROWS for d in sums)
+    if extent * each <= MAX_ROW or many:
         return 0
     size = sum(operands(defs, [axis]).values()) * extent * each
     most = max(MIN_WARPS, min(MAX_WARPS, floor_pow2(max(1, size // ROW_BYTES))))

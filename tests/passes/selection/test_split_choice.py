@@ -72,6 +72,14 @@ def test_a_number_of_chunks_that_larger_tiles_make_useless_does_not_end_the_sear
     assert best is not None and [c.splits for c in best.schedule.splits or ()] == [8]
 
 
+def test_chunks_that_fill_the_gpu_are_found_although_two_are_slower_than_none() -> None:
+    text = "dim B = 64, V = 128256\ninput x: bf16[B, V]\ninput n: i32[B, V]\noutput p: f32[B, V]\noutput t: i32[B]\n"
+    text += "z[b, v] = x[b, v] - 0.2 * n[b, v] if n[b, v] > 0 else f32(x[b, v])\nm[b] = max[v](z[b, v])\n"
+    text += "e[b, v] = exp(z[b, v] - m[b]) if z[b, v] > m[b] - 3 else 0\np[b, v] = e[b, v] / sum[v](e[b, v])\n"
+    best = split_choice.choose(program(text + "t[b] = argmax[v](z[b, v])\n"), Context(schedule=Schedule()))
+    assert best is not None and {c.splits for c in best.schedule.splits or ()} == {8}
+
+
 FEW_ROWS = """
 dim M = runtime <= 4, N = 1024, K = 8192
 input A: f16[M, K]
