@@ -61,7 +61,7 @@ def report(error: Exception, args: Sequence[str]) -> int:
     if isinstance(error, NautilusError) and error.exit_code != 70:
         print_error(error, _form(args))
         return error.exit_code
-    if isinstance(error, MemoryError):
+    if _is_out_of_memory(error):
         print_error(InputError(f"not enough memory: {first_line(error) or 'an allocation failed'}"), _form(args))
         return InputError.exit_code
     path = write_reproducer(error, args)
@@ -76,6 +76,12 @@ def report(error: Exception, args: Sequence[str]) -> int:
     print(f"nautilusc: internal error: {first}{notes}", file=sys.stderr)
     print(f"this is a bug in nautilusc; a reproducer was written to {path}", file=sys.stderr)
     return 70
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed: in Python, in PyTorch (which is not imported here), or in a library of its own."""
+    name = type(error).__name__
+    return isinstance(error, MemoryError) or name == "OutOfMemoryError" or "_STATUS_ALLOC_FAILED" in str(error)
 
 
 def _form(args: Sequence[str]) -> str:

@@ -116,9 +116,16 @@ def test_a_group_without_a_command_prints_its_help_once(capsys: pytest.CaptureFi
     assert said.count("Usage:") == 1 and "error" not in said
 
 
-def test_too_little_memory(spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+class OutOfMemoryError(RuntimeError):
+    """PyTorch's error, by its name."""
+
+
+@pytest.mark.parametrize("error", [MemoryError, OutOfMemoryError])
+def test_too_little_memory(
+    spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: type[Exception]
+) -> None:
     def broken(*_: object, **__: object) -> None:
-        raise MemoryError("Unable to allocate 15 GiB")
+        raise error("Unable to allocate 15 GiB")
 
     monkeypatch.setattr(driver, "compile_checked", broken)
     assert main([str(spec)]) == 2
