@@ -14,6 +14,10 @@ A reduction has one tile, over its own axes and what it reduces, where that has 
 reductions of a step together.  Otherwise its last axis is cut into tiles, in a loop that reductions over the same
 axes share.  The loop combines tile by tile, element by element, and after it what is in the last tile is combined.
 Products of matrices (:mod:`nautilus.scalar.analysis.states.step_products`) have whole tiles, with their lanes.
+
+Where that is faster, the block is spread over the blocks of a cluster (:func:`_spread`): all reductions then have whole
+tiles, so that what they read in each step, such as the matrices of a gated recurrence, stays in registers.  The blocks
+exchange states in memory, and wait for each other in each step.
 :func:`on_chip` gives None where the tile of a nest has more than :data:`ELEMENTS` elements.
 """
 
@@ -48,16 +52,22 @@ from nautilus.scalar.rewriting.recurrence_reads import (
 ELEMENTS = 4096  # elements of the tile of a nest
 TERMS = 16384  # elements of the tiles of all reductions of a step: 32 registers of each of 512 threads
 FEW = 32  # elements of a tile that leave most of a block without work
+HELD = 36864  # terms of the reductions of a step for each block of a cluster: 72 registers of each of 512 threads
+_SPREADS = (2, 4, 8)
+_SPREAD_STEP = 1.5  # microseconds of a step in a cluster, whose blocks wait for each other and read memory
+_TERM = 4.5e-5  # microseconds of a term of a step in one block, which loads it from the L2 cache (H200: 3.7 to 10)
 _BLOCKS = 1024  # a tile of lanes is wider where this many blocks remain
 _LANES = (128, 64, 32)
 
 
 def on_chip(
-    name: str, steps: Steps, stored: Collection[str], taken: Collection[str] = (), products: StepProducts | None = None
-) -> tuple[Kernel, tuple[Buffer, ...]] | None:
+    name: str, steps: Steps, stored: Collection[str], taken: Collection[str] = (), products: StepProducts | None = None,
+    clusters: int = 0,
+) -> tuple[Kernel, tuple[Buffer, ...]] | None:  # fmt: skip
     """The kernel of ``steps`` in tiled form and the tensors that it stores, of which ``stored`` are read elsewhere.
 
     ``products``: those that the sums of a step are.  ``taken``: the names of the program, which no local has.
+    ``clusters``: the multiprocessors that clusters of blocks run on; 0: there are none.
     """
     steps = without_constant_axes(steps, stored, taken)
     first: Mapping[str, Expr] = {}
@@ -65,8 +75,12 @@ def on_chip(
         steps, first = with_first_values(steps)
     if any(not isinstance(a.extent, int) for d in steps.defs for a in steps.own(d)):
         return None
-    terms = _terms(steps) if products is None else dict.fromkeys((d.name for d in steps.defs), 0)
-    where = placement(steps, frozenset(d.red[-1].name for d in steps.defs if terms[d.name]))
+    apart = _spread(steps, clusters) if products is None and clusters else 1
+    whole = products is not None or apart > 1
+    terms = dict.fromkeys((d.name for d in steps.defs), 0) if whole else _terms(steps)
+    alone = {a.name for d in steps.defs for a in d.red[-1:] if terms[d.name]}
+    alone |= {a.name for d in steps.defs for a in d.red if apart > 1}
+    where = placement(steps, alone)
     memory = frozenset(steps.names[ld.buffer] for _, ld in where.memory)
     elements = max(_size(steps, replace(d, red=())) for d in steps.defs)
     if products is not None:
@@ -79,6 +93,7 @@ def on_chip(
             return None
     kept = frozenset(stored) | memory
     kernel = _Emitter(steps, where, lanes, kept, terms, taken, first).kernel(name)
+    kernel = replace(kernel, spread=apart)
     return kernel, tuple(d.buffer for d in steps.defs if d.name in kept)
 
 
@@ -99,6 +114,19 @@ def _terms(steps: Steps) -> dict[str, int]:
             rest = max(1, min(each, ELEMENTS) // _size(steps, replace(d, red=())))
             out[d.name] = min(floor_pow2(rest), ceil_pow2(at_most(d.red[-1].extent)))
     return out
+
+
+def _spread(steps: Steps, multiprocessors: int) -> int:
+    """Over how many blocks of a cluster a block is spread, for the fewest waves; 1 where one block is faster."""
+    total = sum(_size(steps, d) for d in steps.defs if d.red)
+    positions = prod(nominal(as_extent(loop.hi)) for loop in steps.shared)
+
+    def time(n: int) -> float:
+        return -(-positions * n // multiprocessors) * (_SPREAD_STEP if n > 1 else _TERM * total)
+
+    fitting = [n for n in _SPREADS if total <= HELD * n]
+    best = min(fitting, key=lambda n: (time(n), -n), default=1)
+    return best if total > TERMS and time(best) < time(1) else 1
 
 
 # -- lanes ----------------------------------------------------------------------------------------

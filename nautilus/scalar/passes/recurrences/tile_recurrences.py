@@ -31,7 +31,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, loads, rewrite
-from nautilus.core.fallbacks import NO_FALLBACKS, WITHOUT, Fallbacks
+from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
@@ -59,6 +59,7 @@ from nautilus.scalar.passes.split import split_kernel
 from nautilus.scalar.rewriting import grid_chain, map_kernels, map_statements, nest, with_body
 from nautilus.scalar.rewriting.recurrence_reads import Steps
 from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip
+from nautilus.targets.limits import limits
 
 LANES = 128  # elements that the lanes of a nest compute at once
 AT_ONCE = 8  # terms of a reduction that a lane combines at once
@@ -69,14 +70,19 @@ _EARLIER = "__earlier"  # after the name of a tensor of the recurrence, where a 
 class TileRecurrences:
     """Tile every recurrence that has no tiles yet.
 
-    One that the schedule plans has the tiles of products of matrices; one whose tiles a later level refused otherwise
-    stays in memory.
+    One that the schedule plans has the tiles of products of matrices.  Where a later level refuses tiles, those of a
+    block that is not spread over a cluster follow, and at last the recurrence stays in memory.
     """
 
     fallbacks: Fallbacks = NO_FALLBACKS
     schedule: Schedule | None = None
+    target: str = ""
     name = "tile-recurrences"
     sees_recurrences = True
+
+    def _clusters(self) -> int:
+        """The multiprocessors of the target that run clusters of blocks."""
+        return limits(self.target).multiprocessors if self.target and limits(self.target).warpgroup else 0
 
     def apply(self, program: Program) -> Program:
         """The program with its recurrences in tiled form, without the tensors that stay on chip."""
@@ -87,8 +93,10 @@ class TileRecurrences:
             if not is_recurrence(k) or _has_tiles(k):
                 return k
             found = step_products(k)
-            first = self.fallbacks.steps(k.name) <= (WITHOUT if found else 0)
-            kernel, stored = _tiled(program, k, first, found if k.name in planned else None)
+            step = self.fallbacks.steps(k.name)
+            first = step <= (WITHOUT if found else LIGHTER)
+            products = found if k.name in planned else None
+            kernel, stored = _tiled(program, k, first, products, 0 if step else self._clusters())
             more.update({b.name: b for b in stored})
             return kernel
 
@@ -151,7 +159,7 @@ def _has_tiles(k: Kernel) -> bool:
 
 
 def _tiled(
-    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None
+    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
     """``k`` in tiled form, and tensors that it stores."""
     shared: list[Loop] = []
@@ -173,7 +181,7 @@ def _tiled(
     if on_chip_first:
         every = Steps(tuple(defs), tuple(shared), steps, read_names)
         held = None if products is None else on_chip(k.name, every, stored, taken, products)
-        held = held or on_chip(k.name, every, stored, taken)
+        held = held or on_chip(k.name, every, stored, taken, clusters=clusters)
         if held is not None:
             return held
     names = {loop.var for loop in outer}
