@@ -103,7 +103,7 @@ def check_spread(k: MemKernel, target: Limits) -> None:
     node, n = f"kernel {k.name}", k.spread
     whole = n in (2, 4, 8) and k.warps % n == 0 and k.cluster == k.consumers == 1
     if not whole or not target.warpgroup:
-        reject("a block is spread over 2, 4 or 8 blocks of a cluster of a target that has them", node, str(n), k.span)
+        reject("a block is spread over 2, 4 or 8 blocks of a cluster", node, f"{n} for {k.warps} warps", k.span)
     if k.smem or k.mbars or k.pipelines:
         reject("a block that is spread has no shared memory", node, "it declares some", k.span)
     for op in walk_ops(k.body):
