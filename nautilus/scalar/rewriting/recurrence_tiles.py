@@ -54,8 +54,11 @@ TERMS = 16384  # elements of the tiles of all reductions of a step: 32 registers
 FEW = 32  # elements of a tile that leave most of a block without work
 HELD = 36864  # terms of the reductions of a step for each block of a cluster: 72 registers of each of 512 threads
 _SPREADS = (2, 4, 8)
-_SPREAD_STEP = 1.5  # microseconds of a step in a cluster, whose blocks wait for each other and read memory
-_TERM = 4.5e-5  # microseconds of a term of a step in one block, which loads it from the L2 cache (H200: 3.7 to 10)
+#: Microseconds of a step in a cluster, and of each time in it that its blocks wait for each other and read memory;
+#: on an H200 1.0 to 1.9 for a step that waits once, and 2.9 to 3.1 for one that waits twice.
+_SPREAD_STEP, _EXCHANGE = 0.7, 1.2
+#: Microseconds of a tile of a sum that is cut, and bytes that a block loads from the L2 cache in a microsecond.
+_TILE, _LOADED = 0.25, 1.1e5
 _BLOCKS = 1024  # a tile of lanes is wider where this many blocks remain
 _LANES = (128, 64, 32)
 
@@ -118,11 +121,25 @@ def _terms(steps: Steps) -> dict[str, int]:
 
 def _spread(steps: Steps, multiprocessors: int) -> int:
     """Over how many blocks of a cluster a block is spread, for the fewest waves; 1 where one block is faster."""
-    total = sum(_size(steps, d) for d in steps.defs if d.red)
+    sizes = {d.name: _size(steps, d) for d in steps.defs if d.red}
+    total, terms = sum(sizes.values()), _terms(steps)
     positions = prod(nominal(as_extent(loop.hi)) for loop in steps.shared)
+    sums: dict[str, int] = {}  # how many reductions follow each other in a step until a definition is known
+    tiles: dict[tuple[object, ...], int] = {}  # of the loops of sums that are cut, which those of one kind share
+    loaded = 0
+    for d in steps.defs:
+        earlier = (sums.get(steps.names[ld.buffer], 0) for ld in steps.reads(d) if not steps.back(ld))
+        sums[d.name] = max(earlier, default=0) + bool(d.red)
+        if terms[d.name]:
+            extents = tuple(at_most(a.extent) for a in d.red)
+            tiles[sums[d.name], terms[d.name], extents] = prod(extents) // terms[d.name]
+            width = max((ld.dtype.bytes for ld in d.reads() if ld.buffer not in steps.names), default=0)
+            loaded += sizes[d.name] * width
+    alone = _TILE * sum(tiles.values()) + loaded / _LOADED
+    spread = _SPREAD_STEP + _EXCHANGE * max(sums.values(), default=0)
 
     def time(n: int) -> float:
-        return -(-positions * n // multiprocessors) * (_SPREAD_STEP if n > 1 else _TERM * total)
+        return -(-positions * n // multiprocessors) * (spread if n > 1 else alone)
 
     fitting = [n for n in _SPREADS if total <= HELD * n]
     best = min(fitting, key=lambda n: (time(n), -n), default=1)

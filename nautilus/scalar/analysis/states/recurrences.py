@@ -78,10 +78,10 @@ def issue_slots(e: Expr) -> float:
     return sum(FUNCTIONS[n.op].slots for n in walk(e) if isinstance(n, Op) and n.op in FUNCTIONS)
 
 
-def step_slots(form: Form) -> float:
-    """The issue slots of a step for each position along the independent axes."""
-    found = statements(form.step.body)
-    return sum(issue_slots(s.value) * prod(nominal(as_extent(x.hi)) for x in loops) for loops, s in found)
+def step_slots(form: Form) -> tuple[float, float]:
+    """The issue slots of a step for a position along all axes, and for one along the independent axes."""
+    found = [(issue_slots(s.value), loops) for loops, s in statements(form.step.body)]
+    return sum(n for n, _ in found), sum(n * prod(nominal(as_extent(x.hi)) for x in loops) for n, loops in found)
 
 
 def independent(

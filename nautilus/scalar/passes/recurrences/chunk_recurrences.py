@@ -192,8 +192,8 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     best = min(even, key=lambda n: n + END * (steps // n), default=wanted)
     length = next(whole_chunks, best) if reductions(form) else best
     chunks = -(-steps // length)
-    step, positions = step_slots(form), prod(nominal(sized(x)) for x in form.shared)
-    latency, work = STEP + ISSUE * step, steps * positions * step / ISSUES
+    alone, step = step_slots(form)
+    latency, work = STEP + ISSUE * alone, steps * step * prod(nominal(sized(x)) for x in form.shared) / ISSUES
     whole = max(steps * latency, work, bytes_ / RATE)
     ends = sum(volume[s.name] // steps for s in states) * chunks * _ENDS
     cut = (2 * length + chunks) * latency + 2 * LAUNCH + max(2 * work, (bytes_ + again + ends) / RATE)

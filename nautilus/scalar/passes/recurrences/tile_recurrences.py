@@ -30,7 +30,7 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, loads, rewrite
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, free_vars, loads, rewrite
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
@@ -126,10 +126,14 @@ def _loads(program: Program) -> Iterator[Load]:
 
 
 def _at_one(program: Program, name: str, axis: int, at: Expr) -> Program:
-    """``program`` with the elements of the temp ``name`` that are at ``at`` along ``axis``."""
+    """``program`` with the elements of the temp ``name`` that are at ``at`` along ``axis``.
 
-    def first(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return (*index[:axis], integer(0), *index[axis + 1 :])
+    A position that several loops make, such as that of a step in a chunk, keeps its form, from which it is seen that
+    their iterations write different elements.
+    """
+
+    def first(index: tuple[Expr, ...], place: Expr | None = None) -> tuple[Expr, ...]:
+        return (*index[:axis], place or integer(0), *index[axis + 1 :])
 
     def read(e: Expr) -> Expr | None:
         return replace(e, index=first(e.index)) if isinstance(e, Load) and e.buffer == name else None
@@ -138,7 +142,9 @@ def _at_one(program: Program, name: str, axis: int, at: Expr) -> Program:
         s = _rewritten(s, read)
         if s.buffer != name:
             return s
-        return replace(s, index=first(s.index), guard=conjunction((calc("eq", s.index[axis], at), s.guard)))
+        own = s.index[axis]
+        place = calc("sub", own, at) if len(free_vars(own)) > 1 else None
+        return replace(s, index=first(s.index, place), guard=conjunction((calc("eq", own, at), s.guard)))
 
     buffers = tuple(
         replace(b, shape=(*b.shape[:axis], 1, *b.shape[axis + 1 :])) if b.name == name else b for b in program.buffers
