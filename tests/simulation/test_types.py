@@ -45,7 +45,7 @@ Y[i, j] = {body}
 """
 
 CELL = """
-dim B = 1, T = 2, H = 190
+dim B = 1, T = 2, H = 200
 input X: f32[B, T, H], U: f32[H, H]
 output h: f32[B, T, H]
 recur h[b, t, i] = X[b, t, i] + (0.25 * sum[j](h[b, t - 1, j] * U[i, j]) if t > 0 else 0)

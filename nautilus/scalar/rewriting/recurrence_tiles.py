@@ -53,6 +53,7 @@ ELEMENTS = 4096  # elements of the tile of a nest
 TERMS = 16384  # elements of the tiles of all reductions of a step: 32 registers of each of 512 threads
 FEW = 32  # elements of a tile that leave most of a block without work
 HELD = 36864  # terms of the reductions of a step for each block of a cluster: 72 registers of each of 512 threads
+WARPS = 64  # that share the rows of a tile in a cluster
 _SPREADS = (2, 4, 8)
 #: Microseconds of a step in a cluster, and of each time in it that its blocks wait for each other and read memory;
 #: on an H200 1.0 to 1.9 for a step that waits once, and 2.9 to 3.1 for one that waits twice.
@@ -95,7 +96,8 @@ def on_chip(
         if elements * (1 if lanes is None else lanes.tile) > ELEMENTS:
             return None
     kept = frozenset(stored) | memory
-    kernel = _Emitter(steps, where, lanes, kept, terms, taken, first).kernel(name)
+    unit = FEW if apart == 1 else WARPS
+    kernel = _Emitter(steps, where, lanes, kept, terms, taken, first, unit).kernel(name)
     kernel = replace(kernel, spread=apart)
     return kernel, tuple(d.buffer for d in steps.defs if d.name in kept)
 
@@ -201,14 +203,15 @@ class _Emitter:
     """Emits the statements of a step.
 
     ``terms``: the tiles of reductions (:func:`_terms`).  ``first``: what tensors are before the first step, else 0.
+    ``unit``: of which the sizes of longer tiles are multiples.
     """
 
     def __init__(
         self, steps: Steps, where: Placement, lanes: _Lanes | None, stored: frozenset[str], terms: Mapping[str, int],
-        taken: Collection[str], first: Mapping[str, Expr],
+        taken: Collection[str], first: Mapping[str, Expr], unit: int = FEW,
     ) -> None:  # fmt: skip
         self.steps, self.where, self.lanes, self.stored, self.terms = steps, where, lanes, stored, terms
-        self.before_first = first
+        self.before_first, self.unit = first, unit
         held = [ld for d in steps.defs for ld in steps.reads(d) if (d.name, ld) not in where.memory]
         self.depths: dict[str, int] = {}
         for ld in held:
@@ -245,7 +248,7 @@ class _Emitter:
         """The axes of the local tiles of ``d``."""
         lanes = [] if self.lanes is None else [(self.lanes.loop.var, self.lanes.tile)]
         own = [e.name for n in self.steps.places(d) if isinstance(e := d.index[n], Var)]
-        return lanes + [(name, padded(self.extents[name])) for name in (self.where.names[n] for n in own)]
+        return lanes + [(name, padded(self.extents[name], self.unit)) for name in (self.where.names[n] for n in own)]
 
     def buffer(self, d: Def, back: int) -> Buffer:
         shape = tuple(n for _, n in self.axes(d))
@@ -410,9 +413,9 @@ class _Emitter:
     def guarded(self, d: Def, guard: Expr | None = None, reduced: Sequence[str] = ()) -> Expr | None:
         """``guard`` inside of the extents of the axes of ``d`` and of those in ``reduced``."""
         bounds = [None if self.lanes is None else self.lanes.guard]
-        for name in (*(n for n, _ in self.axes(d)), *reduced):
+        for name, size in (*self.axes(d), *((n, padded(self.extents[n])) for n in reduced)):
             extent = self.extents.get(name)
-            if extent is not None and padded(extent) > extent:
+            if extent is not None and size > extent:
                 bounds.append(calc("lt", Var(name), integer(extent)))
         for bound in reversed(bounds):
             guard = _both(bound, guard)
@@ -424,9 +427,9 @@ class _Emitter:
         return tuple(body)
 
 
-def padded(extent: int) -> int:
-    """The size of the tile of an axis, which lanes divide: a power of two, or a multiple of 32."""
-    return ceil_pow2(extent) if extent < FEW else -(-extent // FEW) * FEW
+def padded(extent: int, unit: int = FEW) -> int:
+    """The size of the tile of an axis, which lanes divide: a power of two, or a multiple of ``unit``."""
+    return ceil_pow2(extent) if extent < FEW else -(-extent // unit) * unit
 
 
 def _invariant(d: Def, steps: Steps) -> Expr | None:
