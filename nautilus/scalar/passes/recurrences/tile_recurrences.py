@@ -35,8 +35,9 @@ from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
+from nautilus.core.text.names import unused
 from nautilus.core.tiles import ceil_pow2
-from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, writes_of
+from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.scalar.analysis.states.recurrences import nests
 from nautilus.scalar.analysis.states.step_products import StepProducts, step_products
@@ -191,6 +192,7 @@ def _tiled(
         if held is not None:
             return held
     names = {loop.var for loop in outer}
+    defs = _with_free_names(defs)
     lanes = _shared_lanes(defs, shared, names)
     locals_: list[Buffer] = []
     inner: list[Stmt] = []
@@ -206,6 +208,14 @@ def _tiled(
         locals_ += kernel.locals
     whole = nest(tuple(grid.values()), (replace(steps, body=tuple(inner)),))
     return Kernel(k.name, tuple(locals_), whole, k.span), ()
+
+
+def _with_free_names(defs: Sequence[Def]) -> list[Def]:
+    """``defs`` without an axis whose name is that of the loop over the tiles of another axis."""
+    taken = {a.name for d in defs for a in d.axes}
+    blocks = {f"{name}0" for name in taken}
+    names = {name: unused(f"{name}_", taken | blocks) for name in taken & blocks}
+    return [rename_axes(d, {a.name: names.get(a.name, a.name) for a in d.axes}) for d in defs]
 
 
 def _suffix(own: frozenset[str], taken: set[str]) -> str:
