@@ -41,6 +41,16 @@ class Counts:
     lines: Any = 0.0  # rows of shared memory that TMA loads fill
     flops: Any = 0.0
 
+    def spread(self, blocks: int) -> None:
+        """Make these the counts of one of ``blocks`` blocks of a cluster that share the work.
+
+        Each barrier waits until what the others stored is in the L2 cache, and until it is loaded from there.
+        """
+        if blocks > 1:
+            for name in ("special", "issue", "special_under", "issue_under", "sectors", "finds", "shared", "read"):
+                setattr(self, name, np.asarray(getattr(self, name)) / blocks)
+            self.cluster_syncs, self.barriers = 2.0 * np.asarray(self.barriers), 0.0
+
 
 @dataclass(slots=True)
 class Work:

@@ -104,19 +104,19 @@ def together(kernels: Iterable[KernelEstimate], arch: str) -> Estimate:
 
 
 def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, target: Limits) -> KernelEstimate:
-    work = count(module, kernel)
+    work, apart = count(module, kernel), kernel.spread
     resident = occupancy(kernel, registers, target)
     persistent = work.order != "none"
     blocks = _blocks(work, kernel, m) if persistent else work.tiles
-    slots = min(m.multiprocessors * resident, max(1, blocks))
-    if kernel.cluster > 1 and (whole := target.clusters(kernel.cluster, resident)):
-        slots = min(slots, whole * kernel.cluster)
+    slots, size = min(m.multiprocessors * resident, max(1, blocks * apart)), max(kernel.cluster, apart)
+    if size > 1 and (whole := target.clusters(size, resident)):
+        slots = min(slots, whole * size)
     active_blocks = min(resident, -(-slots // m.multiprocessors))
     moved = traffic(module, work, slots, m, target.smem_sm - float(kernel.smem_bytes) * active_blocks)
     memory = _memory_seconds(moved, work, slots, m)
     waited = max(memory, moved.sectors / m.l2_sectors)
     latency = _latency(moved, work, m)
-    span = _makespan(_tile_cycles(work, m, active_blocks, persistent, latency), work, slots, active_blocks)
+    span = _makespan(_tile_cycles(work, m, active_blocks, persistent, latency), work, slots // apart, active_blocks)
     flops = float(np.mean(work.consumer.flops)) * work.tiles * (1 if work.separate_tiles else work.consumers)
     shared = work.cluster if np.any(work.consumer.lane_reductions) else 1  # without them L2 merges equal loads
     clock, on_chip = _clock(span, flops, moved.l2 / shared, m)
@@ -132,7 +132,7 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
         share = read * full * m.clock * min(m.multiprocessors, slots) / work.tiles
         cycles = _tile_cycles(work, m, active_blocks, persistent, latency, share)
         alone = _tile_cycles(work, m, 1, persistent, latency, share)
-        together = _makespan(cycles, work, slots, active_blocks, float(alone[0])) / m.clock
+        together = _makespan(cycles, work, slots // apart, active_blocks, float(alone[0])) / m.clock
         together = max(waited, together) + INDEPENDENT * min(waited, on_chip)
     else:
         together = _overlapped(on_chip, waited, work, active_blocks)
@@ -140,7 +140,7 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     parts = _parts(work, m, clock, moved, memory, on_chip) | {"atomics": serial, "launch": m.launch + start}
     return KernelEstimate(
         kernel.name, total, parts, flops, moved.dram, moved.l2, work.tiles, blocks, resident,
-        work.tiles / max(1, slots), registers, kernel.smem_bytes, clock,
+        work.tiles * apart / max(1, slots), registers, kernel.smem_bytes, clock,
     )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def _blocks(work: Work, kernel: MemKernel, m: Machine) -> int:
 
 def occupancy(kernel: MemKernel, registers: int, target: Limits) -> int:
     """Resident blocks of a multiprocessor (CUDA C++ Programming Guide, "Occupancy"); at least one."""
-    threads = 32 * kernel.warps
+    threads = kernel.threads
     by_smem = target.smem_sm // (kernel.smem_bytes + 1024)
     by_registers = target.registers_sm // max(1, registers * threads)
     return max(1, min(by_smem, by_registers, target.threads_sm // threads, 32))

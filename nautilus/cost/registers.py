@@ -91,14 +91,14 @@ def bodies(kernel: MemKernel, target: Limits) -> Iterator[tuple[str, tuple[MemOp
 
 def launch_cap(kernel: MemKernel, target: Limits) -> int:
     """The largest number of registers a thread that the launch can allocate."""
-    threads = 32 * kernel.warps
+    threads = kernel.threads
     return min(target.registers_thread, target.registers_sm // (kernel.min_blocks * max(threads, 1)) // 8 * 8)
 
 
 def estimate_registers(kernel: MemKernel, target: Limits) -> int:
     """The estimated number of registers a thread that the launch allocates."""
     if any(isinstance(op, RolesOp) for op in kernel.body) and not is_split_k_block(kernel):
-        return launch_cap(kernel, target) if kernel.min_blocks > 1 else target.registers_at_launch(32 * kernel.warps)
+        return launch_cap(kernel, target) if kernel.min_blocks > 1 else target.registers_at_launch(kernel.threads)
     return min(launch_cap(kernel, target), -(-(peak(kernel, kernel.body) + PLAIN_OVERHEAD) // 8) * 8)
 
 

@@ -128,6 +128,8 @@ class Counter:
                 self.role(r)
         else:
             self.block(after_initialisation(self.kernel.body), 1.0, dict(self.env))
+        self.warps //= self.kernel.spread
+        self.counts.spread(self.kernel.spread)
         pipelined = max(sum(self.pipeline_bytes().values()), sum(self.unpipelined.values()))
         return Work(
             self.tiles, self.counts, self.reads.boxes, units, self.warps, self._separate_tiles(consumers), self.order,

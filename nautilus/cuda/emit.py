@@ -127,9 +127,9 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, st
     ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
     w.lines[:0] = [*_decode(w, decode), *bases]
     _name_infinity(w)
-    bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
-    if kernel.cluster > 1:
-        bound += f" __cluster_dims__({kernel.cluster}, 1, 1)"
+    bound = f"__launch_bounds__({kernel.threads}, {kernel.min_blocks})"
+    if (together := max(kernel.cluster, kernel.spread)) > 1:
+        bound += f" __cluster_dims__({together}, 1, 1)"
     w.lines[:0] = clamped
     counter = [f"u32* {scheduler.COUNTER}"] if scheduler.uses_counter(kernel) else []
     signature = ", ".join([*parameters(hosted(module)), *maps, *counter])
@@ -145,7 +145,7 @@ def _device_sizes(module: ma.MemModule, kernel: ma.MemKernel, w: Writer) -> list
         lines.append(f"    const int {w.env[name]} = min(max(*{at}, 0), {most});")
     blocks = hosted(replace(module, kernels=(kernel,))).kernels[0].blocks
     if blocks != kernel.blocks:
-        lines.append(f"    if (blockIdx.x >= {w.expr(kernel.blocks)}) return;")
+        lines.append(f"    if (blockIdx.x >= {w.expr(kernel.launched)}) return;")
     return lines
 
 
@@ -161,7 +161,7 @@ def _decode(w: Writer, values: dict[str, tuple[str, set[str]]]) -> list[str]:
 
 def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
     """Declarations of the values of the thread and of the block that the kernel uses."""
-    used, lines = w.speller.mentioned, list[str]()
+    used, lines, apart = w.speller.mentioned, list[str](), kernel.spread
     if used & {"smem", "shared"}:
         lines.append("    extern __shared__ __align__(1024) unsigned char smem[];")
     if "shared" in used:
@@ -171,9 +171,10 @@ def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
         lines.append("    const int lane = threadIdx.x % 32;")
     if "warp" in used:
         within = " % 4" if has_warpgroups(kernel) else ""
-        lines.append(f"    const int warp = threadIdx.x / 32{within};")
+        first = f" + blockIdx.x % {apart} * {kernel.warps // apart}" if apart > 1 else ""
+        lines.append(f"    const int warp = threadIdx.x / 32{within}{first};")
     if "block" in used:
-        lines.append("    const int block = blockIdx.x;")
+        lines.append(f"    const int block = blockIdx.x{f' / {apart}' if apart > 1 else ''};")
     return lines
 
 

@@ -173,9 +173,9 @@ def _launch(module: MemModule, k: MemKernel) -> dict[str, Any]:
     parameters += [("counter", "")] * uses_counter(k)
     return {
         "kernel": kernel_symbol(module, k),
-        "grid": [extent(as_extent(k.blocks)), 1, 1],
-        "block": [32 * k.warps, 1, 1],
-        "cluster": [k.cluster, 1, 1],
+        "grid": [extent(as_extent(k.launched)), 1, 1],
+        "block": [k.threads, 1, 1],
+        "cluster": [max(k.cluster, k.spread), 1, 1],
         "shared": k.smem_bytes,
         "programmatic": k.pdl,
         "parameters": [list(p) for p in parameters],

@@ -105,9 +105,9 @@ def _size(d: Dim) -> str:
 
 
 def _launch(module: MemModule, kernel: MemKernel) -> list[str]:
-    blocks = show_shape((as_extent(kernel.blocks),))
+    blocks = show_shape((as_extent(kernel.launched),))
     shared = f"{kernel.smem_bytes} bytes of dynamic shared memory"
-    about = f"{kernel_symbol(module, kernel)}: {counted(blocks, 'block')} of {32 * kernel.warps} threads, {shared}"
+    about = f"{kernel_symbol(module, kernel)}: {counted(blocks, 'block')} of {kernel.threads} threads, {shared}"
     return _wrapped("kernel  ", about)
 
 

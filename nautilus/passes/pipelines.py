@@ -115,6 +115,7 @@ SCALAR = Stage(
         *_recurrences("unroll_recurrences:UnrollRecurrences", "scan_recurrences:ScanRecurrences"),
         *_recurrences("join_recurrences:JoinRecurrences", "chunk_matrix_states:ChunkMatrixStates"),
         *_recurrences("chunk_recurrences:ChunkRecurrences", "chunk_filters:ChunkFilters"),
+        *_recurrences("merge_recurrences:MergeRecurrences"),
         *("roundings.round_temps:RoundTemps", "simplify:Simplify"),
         *("inline:Inline", "simplify:Simplify", "results.choose_terms:ChooseTerms"),
         *("positions.expand_gathers:ExpandGathers", "results.unroll_reductions:UnrollReductions"),

@@ -254,12 +254,13 @@ def plan_of(module: Any, numbers: Mapping[str, Number] | None = None) -> Plan:
     names = tuple(a.name for a in arguments_)
     launches = []
     for k in module.kernels:
-        (blocks,) = extents((k.blocks,), sizes)
+        (blocks,) = extents((k.launched,), sizes)
         if not blocks:
             continue
-        grid, block = (blocks, 1, 1), (32 * k.warps, 1, 1)
+        grid, block = (blocks, 1, 1), (k.threads, 1, 1)
         maps = tuple(m.at(sizes) for m in load("nautilus.cuda.tensor_maps:kernel_maps")(module, k))
-        launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster, counter(k), k.pdl))
+        together = max(k.cluster, k.spread)
+        launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, together, counter(k), k.pdl))
     return Plan(tuple(arguments_), tuple(launches))
 
 

@@ -44,7 +44,7 @@ from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, Fact, HasBuffers, ScalarParam
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr
-from nautilus.core.op_fields import COMBINER, EXPR, EXPRS, NAME, VARIABLE, WRITE_MEMORY, flag
+from nautilus.core.op_fields import COMBINER, EXPR, EXPRS, INTEGER, NAME, VARIABLE, WRITE_MEMORY, flag
 from nautilus.core.ops import SPAN, FieldRole, Level, declare, op, part
 from nautilus.core.ops import Kind as FieldKind
 from nautilus.core.source import Span
@@ -143,14 +143,18 @@ def _assignment(r: Reader) -> Form | None:
 SCALAR.forms.choose = _assignment
 
 
-@part("kernel $name {$locals $body}")
+@part("kernel $name( spread $spread)? {$locals $body}")
 class Kernel:
-    """One launch: its locals and its loop nest."""
+    """One launch: its locals and its loop nest.
+
+    ``spread``: over how many blocks of a cluster a later level spreads the work of one block.
+    """
 
     name: str = declare(NAME)
     locals: tuple[Buffer, ...] = declare(LOCALS)
     body: tuple[Stmt, ...] = declare(BODY)
     span: Span = SPAN
+    spread: int = declare(INTEGER, default=1)
 
 
 @part("program $name {$buffers $params $facts $kernels}")

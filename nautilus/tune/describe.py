@@ -76,7 +76,7 @@ def describe_kernel(
         "pipelines": [
             {"buffer": s.name, "stages": s.stages, "stage_bytes": s.stage_bytes, "bytes": s.bytes} for s in kernel.smem
         ],
-        "threads": 32 * kernel.warps,
+        "threads": kernel.threads,
         "blocks": found.blocks,
         "tiles": found.tiles,
         "waves": round(found.waves, 2),
@@ -84,7 +84,7 @@ def describe_kernel(
         "registers": found.registers,
         "live_registers": max(live, default=0),
         "shared_bytes": kernel.smem_bytes,
-        "source": _source(plan, shape, 32 * kernel.warps),
+        "source": _source(plan, shape, kernel.threads),
     }
 
 

@@ -181,15 +181,19 @@ class GridAxis:
 GRID = FieldRole(Kind.ATTRIBUTE, syntax.several(GridAxis, "grid"))
 
 
-@part("kernel $name grid($grid) axes($axes) {$body}")
+@part("kernel $name grid($grid)( spread $spread)? axes($axes) {$body}")
 class TileKernel:
-    """One launch on tiles. ``axes`` lists every tile axis in canonical order."""
+    """One launch on tiles. ``axes`` lists every tile axis in canonical order.
+
+    ``spread``: over how many blocks of a cluster MA-tile IR spreads the warps of a block.
+    """
 
     name: str = declare(NAME)
     grid: tuple[GridAxis, ...] = declare(GRID)
     axes: tuple[TileAxis, ...] = declare(TILE_AXES)
     body: tuple[TileOp, ...] = declare(REGION)
     span: Span = SPAN
+    spread: int = declare(INTEGER, default=1)
 
 
 @part("module $name {$buffers $params $facts $kernels}")

@@ -44,6 +44,13 @@ S[i] = sum[j](A[i, j])
 Y[i, j] = {body}
 """
 
+CELL = """
+dim B = 1, T = 2, H = 200
+input X: f32[B, T, H], U: f32[H, H]
+output h: f32[B, T, H]
+recur h[b, t, i] = X[b, t, i] + (0.25 * sum[j](h[b, t - 1, j] * U[i, j]) if t > 0 else 0)
+"""
+
 
 def product(a: str, c: str, *, transposed: bool = False) -> str:
     columns, at = ("N, K", "j, k") if transposed else ("K, N", "k, j")
@@ -229,6 +236,13 @@ def test_split_k_over_a_cluster(tmp_path: Path) -> None:
     text = Decode(201, heads=4, group=2).text
     case = compiled(text, plan=schedule(text, 2, 2, 32))
     assert [k.cluster for k in case.module.kernels] == [2] and "cluster_wait" in case.result.cuda
+    check(case, tmp_path, 1)
+
+
+def test_a_block_over_a_cluster(tmp_path: Path) -> None:
+    """The blocks of a cluster exchange the state of a recurrence in memory."""
+    case = compiled(CELL)
+    assert [k.spread for k in case.module.kernels] == [8] and "__cluster_dims__(8" in case.result.cuda
     check(case, tmp_path, 1)
 
 

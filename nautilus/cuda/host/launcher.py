@@ -177,7 +177,7 @@ def _checks(module: ma.MemModule, said: str) -> Iterator[str]:
 
 
 def _prepare_kernel(module: ma.MemModule, api: Api, k: ma.MemKernel) -> Iterator[str]:
-    names, blocks = module_names(module), as_extent(k.blocks)
+    names, blocks = module_names(module), as_extent(k.launched)
     lines = [*encode_lines(module, k), *api.allow_shared(names.kernels[k.name], k.smem_bytes)]
     if isinstance(blocks, int):
         yield from lines
@@ -202,9 +202,9 @@ def _launch(module: ma.MemModule, api: Api) -> Iterator[str]:
     for n, k in enumerate(module.kernels):
         maps = [fields[k.name, m.name] for m in kernel_maps(module, k)]
         args = tuple(f"plan.{a}" for a in [*shared, *maps, *([COUNTER] if uses_counter(k) else [])])
-        blocks = as_extent(k.blocks)
+        blocks = as_extent(k.launched)
         count = str(blocks) if isinstance(blocks, int) else f"plan.{_blocks_fields(module)[k.name]}"
-        start = Start(n, names.kernels[k.name], count, 32 * k.warps, k.smem_bytes, k.pdl, args, names.stream)
+        start = Start(n, names.kernels[k.name], count, k.threads, k.smem_bytes, k.pdl, args, names.stream)
         lines = [*api.launch(start), "    if (status != cudaSuccess) return status;"]
         if isinstance(blocks, int):
             yield from lines

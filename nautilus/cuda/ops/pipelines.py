@@ -210,8 +210,11 @@ def print_cluster_arrive(w: Writer, op: ma.ClusterArrive) -> None:
 
 
 def print_barrier(w: Writer, op: ma.Barrier) -> None:
-    """A barrier of the block, of one warp, or of whole warps by its number."""
+    """A barrier of the block, or of the cluster that it is spread over; of one warp; of whole warps by its number."""
     match op.threads:
+        case None if w.kernel.spread > 1:
+            w.line(f"{w.speller.use('cluster_arrive')}();")
+            w.line(f"{w.speller.use('cluster_wait')}();")
         case None:
             w.line("__syncthreads();")
         case 32:  # the verifier admits whole warps of at least one consumer

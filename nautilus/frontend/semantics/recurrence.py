@@ -2,7 +2,8 @@
 
 A definition of a recurrence may read its own value and those of the other members, so its type and its shape are known
 only after it was expanded.  It is therefore expanded several times, without a report: first for the ranges of its
-indices, then from assumed element types until the types that result are the assumed ones.  The last expansion reports.
+indices, which follow from what it reads, else from its readers, then from assumed element types until the types that
+result are the assumed ones.  The last expansion reports.
 
 The *index of the steps* is the one along which every read has a constant distance, not all of them 0 and all with one
 sign.  A read of an earlier step needs a condition around it that is false wherever that step does not exist.  There
@@ -30,7 +31,7 @@ from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.bounds import conditional_loads
 from nautilus.frontend.semantics.frames import range_hint
-from nautilus.frontend.semantics.symbols import Shaped, Symbols
+from nautilus.frontend.semantics.symbols import Shaped, Size, Symbols
 from nautilus.frontend.spec import Definition, Recurrence
 from nautilus.frontend.syntax import ast
 
@@ -47,8 +48,8 @@ def define_recurrence(sym: Symbols, nodes: Sequence[ast.Define], define: Define)
         if n.name.id not in sym.decls:
             dtype = DType.F32 if n.dtype is None else sym.dtype(n.dtype)
             sym.tensors[n.name.id] = Shaped(n.name.id, dtype, None, n.name.span, "definition")
+    nodes = _infer_shapes(sym, nodes, define)
     inner = [n for n in nodes if n.name.id not in sym.decls]
-    _infer_shapes(sym, inner, define)
     _infer_types(sym, nodes, [n for n in inner if n.dtype is None], define)
     made = [define(sym, n) for n in nodes]
     found = [d for d in made if d is not None]
@@ -69,23 +70,38 @@ def _silent(sym: Symbols) -> Iterator[None]:
         sym._reported.update(reported)
 
 
-def _infer_shapes(sym: Symbols, inner: Sequence[ast.Define], define: Define) -> None:
-    """Register the shapes of the members that are not outputs; a member's range may follow from another member's."""
-    for _ in inner:
-        for n in inner:
-            name = n.name.id
-            before = sym.tensors[name]
-            if before.shape is None:
-                with _silent(sym):
-                    define(sym, n)
-                sym.tensors[name] = replace(before, shape=sym.tensors[name].shape)
-    for n in inner:
-        if sym.tensors[n.name.id].shape is None:
-            _report_ranges(sym, n, define)
+def _infer_shapes(sym: Symbols, nodes: Sequence[ast.Define], define: Define) -> list[ast.Define]:
+    """Register the shapes of the members that are not outputs; a member's range may follow from another member's.
+
+    Where it does not follow from what a member reads, it follows from who reads the member, and is written into the
+    nodes that result.
+    """
+    made = {n.name.id: n for n in nodes}
+    open_ = [n for n in made if sym.tensors[n].shape is None]
+    while open_:
+        for _ in open_:
+            for name in open_:
+                _infer_shape(sym, made[name], define)
+        open_ = [n for n in open_ if sym.tensors[n].shape is None]
+        ranged = {n: _ranged(sym, made[n], _unknown(sym, made[n], define)) for n in open_}
+        if all(ranged[n] == made[n] for n in open_):
+            break
+        made |= ranged
+    for name in open_:
+        _report_ranges(sym, made[name], define)
+    return list(made.values())
 
 
-def _report_ranges(sym: Symbols, n: ast.Define, define: Define) -> None:
-    """Report the indices of member ``n`` whose ranges cannot be inferred."""
+def _infer_shape(sym: Symbols, n: ast.Define, define: Define) -> None:
+    name, before = n.name.id, sym.tensors[n.name.id]
+    if before.shape is None:
+        with _silent(sym):
+            define(sym, n)
+        sym.tensors[name] = replace(before, shape=sym.tensors[name].shape)
+
+
+def _unknown(sym: Symbols, n: ast.Define, define: Define) -> list[ast.Binder]:
+    """The indices of member ``n`` whose ranges do not follow from what it reads."""
     name, before = n.name.id, sym.tensors[n.name.id]
     unknown = []
     for b in [b for b in n.axes if b.range is None]:
@@ -94,11 +110,53 @@ def _report_ranges(sym: Symbols, n: ast.Define, define: Define) -> None:
             define(sym, replace(n, axes=others))
         unknown += [b] if sym.tensors[name].shape is None else []
         sym.tensors[name] = before
+    return unknown
+
+
+def _ranged(sym: Symbols, n: ast.Define, unknown: Sequence[ast.Binder]) -> ast.Define:
+    """``n`` with the ranges of ``unknown`` that its readers give: each reads it at own indices of one range."""
+
+    def ranged(place: int, b: ast.Binder) -> ast.Binder:
+        sizes = set(_sizes_read(sym, n.name.id, place)) if b in unknown else set()
+        if len(sizes) != 1:
+            return b
+        (size,) = sizes
+        if size.dim is not None:
+            return replace(b, range=ast.Name(size.dim, b.span))
+        return replace(b, range=ast.Num(size.extent, b.span)) if isinstance(size.extent, int) else b
+
+    return replace(n, axes=tuple(ranged(place, b) for place, b in enumerate(n.axes)))
+
+
+def _sizes_read(sym: Symbols, name: str, place: int) -> Iterator[Size]:
+    """The ranges of the indices of definitions of known shape at which they read axis ``place`` of tensor ``name``."""
+    for reader in sym.defines.values():
+        known = sym.tensors.get(reader.name.id)
+        shape = () if known is None or known.shape is None else known.shape
+        inside = [e for e in _walk(reader.expr) if isinstance(e, ast.BoundCall)]
+        bound = {b.name for e in inside for b in e.binders}
+        own = {b.name: size for b, size in zip(reader.axes, shape, strict=False) if b.name not in bound}
+        for e in _walk(reader.expr):
+            if isinstance(e, ast.Index) and e.name.id == name and len(e.items) > place:
+                at = e.items[place]
+                if isinstance(at, ast.Name) and at.id in own:
+                    yield own[at.id]
+
+
+def _walk(e: ast.Expr) -> Iterator[ast.Expr]:
+    yield e
+    for child in ast.children(e):
+        yield from _walk(child)
+
+
+def _report_ranges(sym: Symbols, n: ast.Define, define: Define) -> None:
+    """Report the indices of member ``n`` whose ranges cannot be inferred."""
+    unknown = _unknown(sym, n, define)
     for b in unknown:
         message = f"the range of '{b.name}' cannot be inferred: it indexes no tensor alone but those of the recurrence"
         sym.error("N0304", message, b.span, range_hint(b.name, sym.dims))
     if not unknown:
-        sym.error("N0304", f"the ranges of the indices of '{name}' cannot be inferred", n.name.span, "write them")
+        sym.error("N0304", f"the ranges of the indices of '{n.name.id}' cannot be inferred", n.name.span, "write them")
 
 
 def _infer_types(sym: Symbols, nodes: Sequence[ast.Define], untyped: Sequence[ast.Define], define: Define) -> None:

@@ -66,7 +66,9 @@ from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, Fact, HasBuffers, ScalarParam
 from nautilus.core.common_ops import CommonConst, CommonFor, CommonIndex, CommonMap, CommonParam
+from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Expr
+from nautilus.core.index.simplify import simplify
 from nautilus.core.op_fields import (
     AXES,
     AXIS,
@@ -417,14 +419,16 @@ MA.close(MemOp)
 
 @part(
     "kernel $name grid $blocks warps $warps min_blocks $min_blocks( consumers $consumers)?( cluster $cluster)?"
-    " {$decode $layouts $smem $mbars $pipelines $body}"
+    "( spread $spread)? {$decode $layouts $smem $mbars $pipelines $body}"
 )
 class MemKernel:
     """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``, and integers
     that a block reads from inputs at positions made of them.
 
     ``consumers``: number of equal parts of the block that each run the code outside of roles, each with its own
-    ``consumer``.  ``cluster``: number of consecutive blocks in a cluster.
+    ``consumer``.  ``cluster``: number of consecutive blocks in a cluster.  ``spread``: number of blocks of the launch
+    that run one block of this kernel as a cluster.  Each runs as many of its warps, ``barrier`` is one of the cluster,
+    and there is no shared memory, so that warps exchange values in global memory alone.
     """
 
     name: str = declare(NAME)
@@ -442,6 +446,17 @@ class MemKernel:
         FieldRole(Kind.ATTRIBUTE, syntax.parts(PipelineState, "pipeline")), default=()
     )
     cluster: int = declare(INTEGER, default=1)
+    spread: int = declare(INTEGER, default=1)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block of the launch."""
+        return 32 * self.warps // self.spread
+
+    @property
+    def launched(self) -> Expr:
+        """The number of blocks of the launch."""
+        return self.blocks if self.spread == 1 else simplify(calc("mul", self.blocks, self.spread))
 
     @property
     def pdl(self) -> bool:

@@ -359,6 +359,8 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     while lead and vec[lead] > cost.loaded.get(lead, vec[lead]) and span // vec[lead] * prod(row_sizes) < 32 * wanted:
         vec = {a: max(1, v // 2) for a, v in vec.items()}
     col_lanes = gcd(32, span // vec[lead]) if lead else 1
+    if kernel.spread > 1 and kept:  # what is computed from results is computed again by each lane of a reduction
+        col_lanes = min(col_lanes, 32 // gcd(32, row_sizes[0] // gcd(wanted, row_sizes[0])))
     left, row_lanes = 32 // col_lanes, list[int]()
     for size in row_sizes:
         row_lanes.append(gcd(left, size))
@@ -398,13 +400,18 @@ def _share_warps(wanted: int, want_rows: int, columns: int, rows: list[int], kep
 
 
 def _classes(kernel: TileKernel, cost: LayoutCost) -> tuple[list[str], list[list[str]]]:
-    """Column axes (pairwise never in one tile, most contiguous traffic first) and classes of row axes."""
+    """Column axes (pairwise never in one tile, most contiguous traffic first) and classes of row axes.
+
+    In a block that is spread, reduced axes come before all traffic: lanes combine what warps cannot, because there is
+    no shared memory, and what the block loads again and again stays in registers.
+    """
+    spread_over = {x for op in walk_ops(kernel.body) if kernel.spread > 1 and isinstance(op, ReduceOp) for x in op.axes}
     together: dict[str, set[str]] = {a.name: set() for a in kernel.axes}
     for tile in cost.tiles:
         for a in tile:
             together[a] |= set(tile) - {a}
     position = {a.name: n for n, a in enumerate(kernel.axes)}
-    ranked = sorted(position, key=lambda a: (-cost.weight.get(a, 0), -position[a]))
+    ranked = sorted(position, key=lambda a: (a not in spread_over, -cost.weight.get(a, 0), -position[a]))
     columns: list[str] = []
     for a in ranked:
         if not together[a] & set(columns):  # also without traffic: a computed tile needs lanes too

@@ -15,22 +15,24 @@ Raises ``core.errors.ScheduleError`` where the engine cannot do the kernel.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError, each_or_failures
 from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import MappingPlan, Schedule, WarpPlan, mapping_of
-from nautilus.core.tiles import floor_pow2
+from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.ma_tile.lowering.warp import lower_warp_kernel
 from nautilus.ma_tile.rewriting.bound_reads import with_lets
 from nautilus.ma_tile.rewriting.clamped_scalars import with_clamped_scalars
 from nautilus.targets.limits import Limits, limits
-from nautilus.vr_tile.ir import TileKernel, TileModule, results, walk_ops
+from nautilus.vr_tile.ir import ReduceOp, TileKernel, TileModule, results, walk_ops
 
 ELEMENTS = 16  # elements of the largest tile for each thread, in a kernel without a plan
 _MORE_WARPS = 4
+_SPREAD = 16  # warps of a block of a cluster, with 128 registers a thread
+_HELD = 72  # of these registers for terms
 STAGED = 3  # quarters of the shared memory of a block that stages of loads and stores may have
 
 
@@ -59,9 +61,18 @@ def lower(module: TileModule, schedule: Schedule | None, arch: str, strict: bool
 
 
 def unplanned(kernel: TileKernel) -> WarpPlan:
-    """The plan of a kernel that the schedule leaves out: as many warps as its largest tile has work for."""
+    """The plan of a kernel that the schedule leaves out: as many warps as its largest tile has work for.
+
+    A block that is spread has as many as hold the terms of its reductions, :data:`_HELD` in each thread, and share
+    their results.
+    """
     plan = WarpPlan()
     least, most = plan.warps[0], plan.warps[0] * _MORE_WARPS
+    if kernel.spread > 1:
+        found = [op for op in walk_ops(kernel.body) if isinstance(op, ReduceOp)]
+        held = sum(prod(op.arg.type.shape) for op in found) // (32 * _HELD * kernel.spread)
+        shared = (prod(op.result.type.shape) for op in found if op.result.type.shape)
+        return replace(plan, warps=(gcd(kernel.spread * min(_SPREAD, max(least, ceil_pow2(held))), *shared), 1))
     wanted = _largest(kernel) // (32 * ELEMENTS)
     return replace(plan, warps=(min(most, max(least, floor_pow2(wanted))), 1))
 
@@ -72,7 +83,7 @@ def _largest(kernel: TileKernel) -> int:
 
 
 def _check_tiles(kernel: TileKernel, target: Limits) -> None:
-    most = target.threads_block * target.registers_thread
+    most = target.threads_block * target.registers_thread * kernel.spread
     largest = _largest(kernel)
     if largest > most:
         reason = f"a tile of {largest} elements; the registers of a block have room for {most}"
@@ -89,7 +100,7 @@ def lower_kernel(
     has = limits(target)
     _check_tiles(kernel, has)
     grid = {g.var: (0, max(at_most(g.extent) - 1, 0)) for g in kernel.grid}
-    room = has.smem_block * STAGED // 4
+    room = has.smem_block * STAGED // 4 if kernel.spread == 1 else 0
     if mapping.engine == "warpgroup":
         from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel  # most targets have no such MMAs
 

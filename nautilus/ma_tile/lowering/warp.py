@@ -13,6 +13,7 @@ from functools import cached_property
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
+from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import refs
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.tiles import TileAxis, TileType
@@ -62,9 +63,12 @@ def lower_warp_kernel(
     work.block(kernel.body)
     blocks, decode = decode_grid(kernel, mapping)
     b = work.b
+    if kernel.spread > 1 and (b.smem or b.warps % kernel.spread):
+        reason = f"its {b.warps} warps share memory, or do not share the work of {kernel.spread} blocks alike"
+        raise ScheduleError(reason, kernel=kernel.name)
     return MemKernel(
         kernel.name, blocks, b.warps, mapping.min_blocks, decode, dict(b.layouts),
-        tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span,
+        tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span, spread=kernel.spread,
     )  # fmt: skip
 
 

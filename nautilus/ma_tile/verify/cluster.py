@@ -8,13 +8,24 @@
   therefore need the wait only.
 
 The interpreter checks which block waits.
+
+A block that is spread over the blocks of a cluster (``MemKernel.spread``) has no shared memory, because each of them
+has its own.  Its ops are those that threads do by themselves, and barriers of a warp or of all threads.
 """
 
 from __future__ import annotations
 
+from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.ops import ClusterArrive, ClusterWait, IfOp, MemKernel, MemOp, SharedStore, walk_ops
-from nautilus.ma_tile.verify import reject_op
+from nautilus.ma_tile.verify import reject, reject_op
 from nautilus.ma_tile.verify.shared import touch
+from nautilus.targets.limits import Limits
+
+_OF_THREADS = (
+    ma.ConstOp, ma.IndexOp, ma.ParamOp, ma.MapOp, ma.ReduceOp, ma.ScanOp, ma.ConvertOp, ma.SliceOp, ma.StackOp,
+    ma.UndefinedOp, ma.UnpackOp, ma.GlobalLoad, ma.GlobalStore, ma.Barrier, ma.IfOp, ma.ForOp, ma.LetOp, ma.GridWait,
+    ma.GridLaunchDependents,
+)  # fmt: skip
 
 
 def check_cluster(k: MemKernel) -> None:
@@ -83,3 +94,18 @@ def _bytes(k: MemKernel, op: SharedStore) -> None:
         writes = touch(x).writes & {own.name, *over}
         if writes and not (isinstance(x, SharedStore) and x.block is not None):
             reject_op(x, "a buffer that other blocks store to has no other writer", own.name)
+
+
+def check_spread(k: MemKernel, target: Limits) -> None:
+    """Raise VerifyError where ``k`` is spread and breaks a rule of the module docstring."""
+    if k.spread == 1:
+        return
+    node, n = f"kernel {k.name}", k.spread
+    whole = n in (2, 4, 8) and k.warps % n == 0 and k.cluster == k.consumers == 1
+    if not whole or not target.warpgroup:
+        reject("a block is spread over 2, 4 or 8 blocks of a cluster", node, f"{n} for {k.warps} warps", k.span)
+    if k.smem or k.mbars or k.pipelines:
+        reject("a block that is spread has no shared memory", node, "it declares some", k.span)
+    for op in walk_ops(k.body):
+        if not isinstance(op, _OF_THREADS) or (isinstance(op, ma.Barrier) and op.threads not in (None, 32)):
+            reject_op(op, "a block that is spread has ops of threads and barriers of all of them", type(op).__name__)

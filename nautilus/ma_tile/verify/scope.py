@@ -45,7 +45,7 @@ from nautilus.ma_tile.ir.tile_scheduler import (
 from nautilus.ma_tile.ir.traverse import stored
 from nautilus.ma_tile.text.printer import format_op
 from nautilus.ma_tile.verify import LEVEL, reject
-from nautilus.ma_tile.verify.cluster import check_cluster
+from nautilus.ma_tile.verify.cluster import check_cluster, check_spread
 from nautilus.ma_tile.verify.layout import cover_fault, is_projection, layout_fault
 from nautilus.ma_tile.verify.mbarriers import check_mbarriers
 from nautilus.ma_tile.verify.outstanding import check_async
@@ -114,8 +114,8 @@ class KernelScope:
     def check(self) -> None:
         """Check the kernel. Raises VerifyError."""
         k, node = self.kernel, f"kernel {self.kernel.name}"
-        if not 1 <= 32 * k.warps <= self.target.threads_block:
-            detail = f"{32 * k.warps} of at most {self.target.threads_block}"
+        if not 1 <= k.threads <= self.target.threads_block:
+            detail = f"{k.threads} of at most {self.target.threads_block}"
             raise TargetLimitError(LEVEL, "threads of a block", k.name, detail, k.span)
         if k.min_blocks < 1:
             raise TargetLimitError(LEVEL, "threads of a block", k.name, f"min_blocks is {k.min_blocks}", k.span)
@@ -145,6 +145,7 @@ class KernelScope:
         self.block(k.body)
         check_async(k)
         check_cluster(k)
+        check_spread(k, self.target)
         check_mbarriers(k)
 
     def _cluster(self) -> None:

@@ -83,7 +83,7 @@ class Placement:
 
 
 def placement(steps: Steps, looped: Collection[str]) -> Placement:
-    """Where each read finds its element; ``looped``: axes of sums that are cut into several tiles."""
+    """Where each read finds its element; ``looped``: axes of sums that are cut into tiles, or read in memory."""
     parent = {a.name: a.name for d in steps.defs for a in steps.own(d)}
     memory: set[tuple[str, Load]] = set()
     reads = [(d, ld) for d in steps.defs for ld in steps.reads(d)]

@@ -14,6 +14,10 @@ A reduction has one tile, over its own axes and what it reduces, where that has 
 reductions of a step together.  Otherwise its last axis is cut into tiles, in a loop that reductions over the same
 axes share.  The loop combines tile by tile, element by element, and after it what is in the last tile is combined.
 Products of matrices (:mod:`nautilus.scalar.analysis.states.step_products`) have whole tiles, with their lanes.
+
+Where that is faster, the block is spread over the blocks of a cluster (:func:`_spread`): all reductions then have whole
+tiles, so that what they read in each step, such as the matrices of a gated recurrence, stays in registers.  The blocks
+exchange states in memory, and wait for each other in each step.
 :func:`on_chip` gives None where the tile of a nest has more than :data:`ELEMENTS` elements.
 """
 
@@ -48,16 +52,26 @@ from nautilus.scalar.rewriting.recurrence_reads import (
 ELEMENTS = 4096  # elements of the tile of a nest
 TERMS = 16384  # elements of the tiles of all reductions of a step: 32 registers of each of 512 threads
 FEW = 32  # elements of a tile that leave most of a block without work
+HELD = 36864  # terms of the reductions of a step for each block of a cluster: 72 registers of each of 512 threads
+WARPS = 64  # that share the rows of a tile in a cluster
+_SPREADS = (2, 4, 8)
+#: Microseconds of a step in a cluster, and of each time in it that its blocks wait for each other and read memory;
+#: on an H200 1.0 to 1.9 for a step that waits once, and 2.9 to 3.1 for one that waits twice.
+_SPREAD_STEP, _EXCHANGE = 0.7, 1.2
+#: Microseconds of a tile of a sum that is cut, and bytes that a block loads from the L2 cache in a microsecond.
+_TILE, _LOADED = 0.25, 1.1e5
 _BLOCKS = 1024  # a tile of lanes is wider where this many blocks remain
 _LANES = (128, 64, 32)
 
 
 def on_chip(
-    name: str, steps: Steps, stored: Collection[str], taken: Collection[str] = (), products: StepProducts | None = None
-) -> tuple[Kernel, tuple[Buffer, ...]] | None:
+    name: str, steps: Steps, stored: Collection[str], taken: Collection[str] = (), products: StepProducts | None = None,
+    clusters: int = 0,
+) -> tuple[Kernel, tuple[Buffer, ...]] | None:  # fmt: skip
     """The kernel of ``steps`` in tiled form and the tensors that it stores, of which ``stored`` are read elsewhere.
 
     ``products``: those that the sums of a step are.  ``taken``: the names of the program, which no local has.
+    ``clusters``: the multiprocessors that clusters of blocks run on; 0: there are none.
     """
     steps = without_constant_axes(steps, stored, taken)
     first: Mapping[str, Expr] = {}
@@ -65,8 +79,12 @@ def on_chip(
         steps, first = with_first_values(steps)
     if any(not isinstance(a.extent, int) for d in steps.defs for a in steps.own(d)):
         return None
-    terms = _terms(steps) if products is None else dict.fromkeys((d.name for d in steps.defs), 0)
-    where = placement(steps, frozenset(d.red[-1].name for d in steps.defs if terms[d.name]))
+    apart = _spread(steps, clusters) if products is None and clusters else 1
+    whole = products is not None or apart > 1
+    terms = dict.fromkeys((d.name for d in steps.defs), 0) if whole else _terms(steps)
+    alone = {a.name for d in steps.defs for a in d.red[-1:] if terms[d.name]}
+    alone |= {a.name for d in steps.defs for a in d.red if apart > 1}
+    where = placement(steps, alone)
     memory = frozenset(steps.names[ld.buffer] for _, ld in where.memory)
     elements = max(_size(steps, replace(d, red=())) for d in steps.defs)
     if products is not None:
@@ -78,7 +96,9 @@ def on_chip(
         if elements * (1 if lanes is None else lanes.tile) > ELEMENTS:
             return None
     kept = frozenset(stored) | memory
-    kernel = _Emitter(steps, where, lanes, kept, terms, taken, first).kernel(name)
+    unit = FEW if apart == 1 else WARPS
+    kernel = _Emitter(steps, where, lanes, kept, terms, taken, first, unit).kernel(name)
+    kernel = replace(kernel, spread=apart)
     return kernel, tuple(d.buffer for d in steps.defs if d.name in kept)
 
 
@@ -99,6 +119,33 @@ def _terms(steps: Steps) -> dict[str, int]:
             rest = max(1, min(each, ELEMENTS) // _size(steps, replace(d, red=())))
             out[d.name] = min(floor_pow2(rest), ceil_pow2(at_most(d.red[-1].extent)))
     return out
+
+
+def _spread(steps: Steps, multiprocessors: int) -> int:
+    """Over how many blocks of a cluster a block is spread, for the fewest waves; 1 where one block is faster."""
+    sizes = {d.name: _size(steps, d) for d in steps.defs if d.red}
+    total, terms = sum(sizes.values()), _terms(steps)
+    positions = prod(nominal(as_extent(loop.hi)) for loop in steps.shared)
+    sums: dict[str, int] = {}  # how many reductions follow each other in a step until a definition is known
+    tiles: dict[tuple[object, ...], int] = {}  # of the loops of sums that are cut, which those of one kind share
+    loaded = 0
+    for d in steps.defs:
+        earlier = (sums.get(steps.names[ld.buffer], 0) for ld in steps.reads(d) if not steps.back(ld))
+        sums[d.name] = max(earlier, default=0) + bool(d.red)
+        if terms[d.name]:
+            extents = tuple(at_most(a.extent) for a in d.red)
+            tiles[sums[d.name], terms[d.name], extents] = prod(extents) // terms[d.name]
+            width = max((ld.dtype.bytes for ld in d.reads() if ld.buffer not in steps.names), default=0)
+            loaded += sizes[d.name] * width
+    alone = _TILE * sum(tiles.values()) + loaded / _LOADED
+    spread = _SPREAD_STEP + _EXCHANGE * max(sums.values(), default=0)
+
+    def time(n: int) -> float:
+        return -(-positions * n // multiprocessors) * (spread if n > 1 else alone)
+
+    fitting = [n for n in _SPREADS if total <= HELD * n]
+    best = min(fitting, key=lambda n: (time(n), -n), default=1)
+    return best if total > TERMS and time(best) < time(1) else 1
 
 
 # -- lanes ----------------------------------------------------------------------------------------
@@ -156,14 +203,15 @@ class _Emitter:
     """Emits the statements of a step.
 
     ``terms``: the tiles of reductions (:func:`_terms`).  ``first``: what tensors are before the first step, else 0.
+    ``unit``: of which the sizes of longer tiles are multiples.
     """
 
     def __init__(
         self, steps: Steps, where: Placement, lanes: _Lanes | None, stored: frozenset[str], terms: Mapping[str, int],
-        taken: Collection[str], first: Mapping[str, Expr],
+        taken: Collection[str], first: Mapping[str, Expr], unit: int = FEW,
     ) -> None:  # fmt: skip
         self.steps, self.where, self.lanes, self.stored, self.terms = steps, where, lanes, stored, terms
-        self.before_first = first
+        self.before_first, self.unit = first, unit
         held = [ld for d in steps.defs for ld in steps.reads(d) if (d.name, ld) not in where.memory]
         self.depths: dict[str, int] = {}
         for ld in held:
@@ -200,7 +248,7 @@ class _Emitter:
         """The axes of the local tiles of ``d``."""
         lanes = [] if self.lanes is None else [(self.lanes.loop.var, self.lanes.tile)]
         own = [e.name for n in self.steps.places(d) if isinstance(e := d.index[n], Var)]
-        return lanes + [(name, padded(self.extents[name])) for name in (self.where.names[n] for n in own)]
+        return lanes + [(name, padded(self.extents[name], self.unit)) for name in (self.where.names[n] for n in own)]
 
     def buffer(self, d: Def, back: int) -> Buffer:
         shape = tuple(n for _, n in self.axes(d))
@@ -365,9 +413,9 @@ class _Emitter:
     def guarded(self, d: Def, guard: Expr | None = None, reduced: Sequence[str] = ()) -> Expr | None:
         """``guard`` inside of the extents of the axes of ``d`` and of those in ``reduced``."""
         bounds = [None if self.lanes is None else self.lanes.guard]
-        for name in (*(n for n, _ in self.axes(d)), *reduced):
+        for name, size in (*self.axes(d), *((n, padded(self.extents[n])) for n in reduced)):
             extent = self.extents.get(name)
-            if extent is not None and padded(extent) > extent:
+            if extent is not None and size > extent:
                 bounds.append(calc("lt", Var(name), integer(extent)))
         for bound in reversed(bounds):
             guard = _both(bound, guard)
@@ -379,9 +427,9 @@ class _Emitter:
         return tuple(body)
 
 
-def padded(extent: int) -> int:
-    """The size of the tile of an axis, which lanes divide: a power of two, or a multiple of 32."""
-    return ceil_pow2(extent) if extent < FEW else -(-extent // FEW) * FEW
+def padded(extent: int, unit: int = FEW) -> int:
+    """The size of the tile of an axis, which lanes divide: a power of two, or a multiple of ``unit``."""
+    return ceil_pow2(extent) if extent < FEW else -(-extent // unit) * unit
 
 
 def _invariant(d: Def, steps: Steps) -> Expr | None:

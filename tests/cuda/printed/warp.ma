@@ -605,3 +605,27 @@ module t target sm_80 {
 ; CHECK: const unsigned char word =
 ; CHECK: w[0] |= ((u32)word & 0xff) << 16 | ((u32)word & 0xff) << 24;
 ; CHECK-NOT: word >> 8
+
+; CASE: a block over two blocks of a cluster
+; ARCH: sm_90a
+; PRINT: cuda
+module apart target sm_90a {
+  input X: f32[3, 256]
+  output Y: f32[3, 256]
+  output Z: f32[3, 256]
+  kernel z grid 3 warps 8 min_blocks 1 spread 2 {
+    let r = block
+    layout #i = reg() lane(i:32x1) warp(i:8x32)
+    %x = ld.global X[r, i] vec 1 : f32[i: 256] #i
+    st.global Y[r, i], %x vec 1
+    barrier
+    %y = ld.global Y[r, 255 - i] vec 1 : f32[i: 256] #i
+    st.global Z[r, i], %y vec 1
+  }
+}
+; CHECK: __launch_bounds__(128, 1) __cluster_dims__(2, 1, 1)
+; CHECK: const int warp = threadIdx.x / 32 + blockIdx.x % 2 * 4;
+; CHECK: const int block = blockIdx.x / 2;
+; CHECK: cluster_arrive();
+; CHECK-NEXT: cluster_wait();
+; CHECK: apart__z<<<6, 128, 0, stream>>>

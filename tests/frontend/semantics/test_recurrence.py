@@ -203,3 +203,30 @@ o[t] = h[t] + count[t]
 """
     spec = load_text(text.replace("count[t] =", "count[t: T] ="))
     assert [spec.definition(n).stored for n in ("count", "hit", "h")] == [DType.I32, DType.BOOL, DType.F32]
+
+
+READ = """
+dim B = 2, T = 4, N = 3
+input z: f32[B, T], F: f32[N, N]
+output x: f32[B, T, N], y: f32[B, T]
+recur {
+  p[b, t, i] = sum[j](F[i, j] * x[b, t - 1, j]) if t > 0 else 0
+  x[b, t, i] = p[b, t, i] + z[b, t]
+}
+recur w[b, t] = 2 * w[b, t + 1] + z[b, t + 1] if t < T - 1 else 1
+y[b, t] = w[b, t] + 1
+"""
+
+
+def test_a_range_follows_from_the_readers_of_a_member() -> None:
+    """``p`` reads at ``t - 1`` alone, and ``w`` at ``t + 1``; where readers differ, the range has to be written."""
+    given, found = values(READ)
+    x, w = np.zeros((2, 4, 3)), np.ones((2, 4))
+    for t in range(4):
+        x[:, t] = given["z"][:, t, None] + (x[:, t - 1] @ given["F"].T if t else 0)
+    for t in (2, 1, 0):
+        w[:, t] = 2 * w[:, t + 1] + given["z"][:, t + 1]
+    np.testing.assert_allclose(found["x"], x)
+    np.testing.assert_allclose(found["y"], w + 1)
+    with pytest.raises(DiagnosticError, match="the range of 't' cannot be inferred"):
+        load_text(READ.replace("y: f32[B, T]", "y: f32[B, T], v: f32[B, N]") + "v[b, n] = w[b, n]\n")

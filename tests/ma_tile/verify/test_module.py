@@ -58,6 +58,7 @@ COPY_CASES = [
     ("[i: 64, j: 64] stages 1", "[i: 64, j: 64] stages 99", "shared memory of a block", "kernel copy"),
     ("barrier", "barrier 1, 96", "barriers count whole warps of the block", "barrier 1, 96"),
     ("barrier", "barrier 16, 128", "barriers are numbered 0 to 15", "barrier 16"),
+    ("min_blocks 1", "min_blocks 1 spread 2", "a block is spread over 2, 4 or 8 blocks of a cluster", "kernel copy"),
     ("barrier", "cp.wait -1", "the number of pending groups is in range", "cp.wait -1"),
 ]
 

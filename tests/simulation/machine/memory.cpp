@@ -224,9 +224,10 @@ static const u32 EVERYONE = ~0u;  // the writer of what threads combine into
 
 static u32 grid_thread(const Thread& t) { return t.block->index * t.block->threads + t.id + 1; }
 
-// Whether the writer is of the same block and a barrier lies between.
+// Whether the writer is of the same cluster and a barrier lies between.
 static bool ordered(const History& h, const Thread& t) {
-    return (h.writer - 1) / t.block->threads == t.block->index && t.clock.knows(h.when);
+    const u32 size = t.block->cluster->size;
+    return (h.writer - 1) / t.block->threads / size == t.block->index / size && t.clock.knows(h.when);
 }
 
 void read_global(const void* p, size_t bytes, const Thread& t, const char* what) {

@@ -127,8 +127,8 @@ def depth(kernel: MemKernel, loop: ForOp, loads: Sequence[GlobalLoad], target: s
     device, multiprocessors = limits(target), machine(target).multiprocessors
     words = sum(registers(kernel, x.result) for x in loads)
     made = sum(kernel.layouts[f.layout].registers for x in walk_ops(loop.body) for f in declaration(type(x)).results(x))
-    blocks = int(kernel.blocks.value) if isinstance(kernel.blocks, Const) else multiprocessors
-    threads = min(device.threads_sm, 32 * kernel.warps * -(-blocks // multiprocessors))
+    blocks = int(found.value) if isinstance(found := kernel.launched, Const) else multiprocessors
+    threads = min(device.threads_sm, kernel.threads * -(-blocks // multiprocessors))
     loaded = min(LOADED, device.registers_sm // (2 * threads))
     most = min(_MOST, loaded / max(words, 1), COMPUTED / max(made, 1), NEEDED / max(4 * words * threads, 1))
     if isinstance(loop.lo, Const) and isinstance(loop.hi, Const):

@@ -71,7 +71,7 @@ def room(target: str) -> int:
 
 
 def _staged(kernel: MemKernel, buffers: Mapping[str, Buffer], size: int) -> MemKernel:
-    if kernel.warps > WARPS:
+    if kernel.warps > WARPS or kernel.spread > 1:
         return kernel
     work = Stages(kernel, buffers, size, dict(kernel.layouts), Names(kernel), {})
 

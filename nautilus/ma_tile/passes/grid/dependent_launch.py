@@ -73,7 +73,7 @@ def _reads_results(module: MemModule, k: MemKernel) -> bool:
 
 def _fit_together(a: MemKernel, b: MemKernel, multiprocessors: int) -> bool:
     """Whether each block of both launches has a multiprocessor of its own, or one of the launches is a block."""
-    blocks = [int(k.blocks.value) for k in (a, b) if isinstance(k.blocks, Const)]
+    blocks = [int(found.value) for k in (a, b) if isinstance(found := k.launched, Const)]
     return 1 in blocks or (len(blocks) == 2 and sum(blocks) <= multiprocessors)
 
 

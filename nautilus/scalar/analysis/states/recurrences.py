@@ -18,9 +18,12 @@ position along them, so their iterations never need each other.  A nest is that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
-from nautilus.core.expr.nodes import Axis, Load, Var, free_vars
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, walk
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.linear import linear
+from nautilus.core.index.sizes import as_extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Update, statements
 
@@ -68,6 +71,17 @@ def nests(body: Sequence[Stmt]) -> list[tuple[Stmt, ...]]:
         else:
             out.append((s,))
     return out
+
+
+def issue_slots(e: Expr) -> float:
+    """The issue slots of the functions in ``e``."""
+    return sum(FUNCTIONS[n.op].slots for n in walk(e) if isinstance(n, Op) and n.op in FUNCTIONS)
+
+
+def step_slots(form: Form) -> tuple[float, float]:
+    """The issue slots of a step for a position along all axes, and for one along the independent axes."""
+    found = [(issue_slots(s.value), loops) for loops, s in statements(form.step.body)]
+    return sum(n for n, _ in found), sum(n * prod(nominal(as_extent(x.hi)) for x in loops) for n, loops in found)
 
 
 def independent(

@@ -19,8 +19,8 @@ what the change adds is too small to matter beside the state.  A step that leave
 inf and NaN: a flag says that a chunk has such a step.  Integers have none of that: they wrap, with the same result in
 any order.
 
-Profitability.  A step costs :data:`STEP` microseconds at least, whatever the number of positions, and all tensors
-are read twice.  The rule compares both with the time of the recurrence as it is.
+Profitability.  A step costs :data:`STEP` microseconds and the time of its instructions in one warp at least, whatever
+the number of positions.  In chunks all tensors are read twice, and all work is done twice.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, pro
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
 from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, reductions, steps_back
-from nautilus.scalar.analysis.states.recurrences import Form, form_of
+from nautilus.scalar.analysis.states.recurrences import Form, form_of, step_slots
 from nautilus.scalar.analysis.states.references import below_reference
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
@@ -67,6 +67,8 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, map_statements
 from nautilus.targets.memory_rates import LAUNCH
 
 STEP = 0.05  # least microseconds of a step of a recurrence
+ISSUE = 1.3e-3  # microseconds of an instruction of a step in a warp that is alone on its scheduler
+ISSUES = 3.3e7  # instructions of single threads in a microsecond, on all multiprocessors
 RATE = 4.0e6  # bytes of memory in a microsecond
 GAIN = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
 FEWEST = 2  # steps of a chunk
@@ -74,7 +76,7 @@ VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vector
 LINES = 64  # steps whose elements are whole lines of memory
 END = 4  # steps of a chunk in the time of a step over the ends of chunks, whose few positions hide no latency
 MANY = 1 << 16  # most steps for which chunks have their length, where the number of steps is known only at launch
-_ENDS = 6
+_ENDS = 6  # factors, rests and states of chunks: written and read
 ROUNDED = 1.0 + 1e-6  # the end of a range is rounded outwards
 
 
@@ -175,15 +177,13 @@ def _certificate(state: State) -> Certificate:
 def chunk_length(program: Program, form: Form, states: Sequence[State | Filter]) -> int:
     """The steps of a chunk; 0 where the recurrence is faster as it is, or sizes are not known."""
     size = sized(form.step)
-    # a few steps in chunks cost little, and many steps one after another may take any time
     steps = size if isinstance(size, int) else min(large(size), MANY)
     if steps < 4:
         return 0
-    kept = {s.name for s in states}
     volume = {
         b.name: b.dtype.bytes * prod(steps if n == size else nominal(n) for n in b.shape) for b in program.buffers
     }
-    bytes_ = sum(volume[n] for n in _tensors(form) if n not in kept or _is_stored(program, n))
+    bytes_ = sum(volume[n] for n in _tensors(form) if n not in {s.name for s in states} or _is_stored(program, n))
     again = sum(volume[ld.buffer] for s in states for ld in loads(s.value) if ld.buffer not in form.roles)
     wanted = 1 << max(1, (steps // 2).bit_length() // 2)
     whole_chunks = (n for n in range(wanted, wanted // 4, -1) if steps % n == 0)
@@ -192,10 +192,11 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     best = min(even, key=lambda n: n + END * (steps // n), default=wanted)
     length = next(whole_chunks, best) if reductions(form) else best
     chunks = -(-steps // length)
-    whole = max(steps * STEP, bytes_ / RATE)
-    each = sum(volume[s.name] // steps for s in states)
-    ends = each * chunks * _ENDS  # factors, rests and states: written and read
-    cut = (2 * length + chunks) * STEP + 2 * LAUNCH + (bytes_ + again + ends) / RATE
+    alone, step = step_slots(form)
+    latency, work = STEP + ISSUE * alone, steps * step * prod(nominal(sized(x)) for x in form.shared) / ISSUES
+    whole = max(steps * latency, work, bytes_ / RATE)
+    ends = sum(volume[s.name] // steps for s in states) * chunks * _ENDS
+    cut = (2 * length + chunks) * latency + 2 * LAUNCH + max(2 * work, (bytes_ + again + ends) / RATE)
     return length if cut < GAIN * whole else 0
 
 

@@ -7,7 +7,8 @@
   reads the largest tensor of the recurrence: a softmax of what the steps have summed already saves little memory, and
   the state that it would bring into one block is too large to stay on chip.
 * An elementwise definition of inputs *in front* of a recurrence, which nothing else reads, is computed where an
-  elementwise nest reads it.
+  elementwise nest reads it.  One that costs :data:`COSTLY` issue slots, and of which :data:`SHARED` elements of a nest
+  or more read each element, as those of a state with one more axis, stays in memory.
 
 What the definition reads otherwise is known before the recurrence.  A definition in front has the type in which it is
 computed, so that it is not rounded.  No value changes.
@@ -22,14 +23,17 @@ from math import prod
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Expr, Load, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.index.linear import linear
-from nautilus.core.index.sizes import nominal
+from nautilus.core.index.sizes import as_extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
-from nautilus.scalar.analysis.states.recurrences import Form, form_of, nests
+from nautilus.scalar.analysis.states.recurrences import Form, form_of, issue_slots, nests
 from nautilus.scalar.ir import Kernel, Program, Stmt, Store, Update, expressions, statements, with_expressions
 from nautilus.scalar.rewriting import map_statements, nest, substituted
 from nautilus.scalar.rewriting.recurrences import step_nest
+
+COSTLY = 16
+SHARED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +182,22 @@ def _in_front(program: Program, name: str) -> Program | None:
         d = read_def(program, other)
         if d.op is not None or d.scatter is not None or d.guard is not None or d.at is not None:
             continue
+        if issue_slots(d.value) >= COSTLY and _shared(k, d) >= SHARED:
+            continue
         kernels = [_with_values(x, d) if x is k else x for x in program.kernels if x is not other]
         buffers = tuple(b for b in program.buffers if b.name != target)
         return replace(program, buffers=buffers, kernels=tuple(kernels))
     return None
+
+
+def _shared(k: Kernel, d: Def) -> float:
+    """How many elements of a nest of the recurrence ``k`` read each element of ``d``, at most."""
+    sizes = [
+        prod(nominal(as_extent(x.hi)) for x in loops)
+        for loops, s in statements(k.body)
+        if any(ld.buffer == d.name for e in expressions(s) for ld in loads(e))
+    ]
+    return max(sizes, default=0) / max(1, prod(nominal(a.extent) for a in d.par))
 
 
 def _with_values(k: Kernel, d: Def) -> Kernel:

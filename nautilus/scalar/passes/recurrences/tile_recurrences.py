@@ -30,13 +30,14 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, loads, rewrite
-from nautilus.core.fallbacks import NO_FALLBACKS, WITHOUT, Fallbacks
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, free_vars, loads, rewrite
+from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
+from nautilus.core.text.names import unused
 from nautilus.core.tiles import ceil_pow2
-from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, writes_of
+from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.scalar.analysis.states.recurrences import nests
 from nautilus.scalar.analysis.states.step_products import StepProducts, step_products
@@ -59,6 +60,7 @@ from nautilus.scalar.passes.split import split_kernel
 from nautilus.scalar.rewriting import grid_chain, map_kernels, map_statements, nest, with_body
 from nautilus.scalar.rewriting.recurrence_reads import Steps
 from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip
+from nautilus.targets.limits import limits
 
 LANES = 128  # elements that the lanes of a nest compute at once
 AT_ONCE = 8  # terms of a reduction that a lane combines at once
@@ -69,14 +71,19 @@ _EARLIER = "__earlier"  # after the name of a tensor of the recurrence, where a 
 class TileRecurrences:
     """Tile every recurrence that has no tiles yet.
 
-    One that the schedule plans has the tiles of products of matrices; one whose tiles a later level refused otherwise
-    stays in memory.
+    One that the schedule plans has the tiles of products of matrices.  Where a later level refuses tiles, those of a
+    block that is not spread over a cluster follow, and at last the recurrence stays in memory.
     """
 
     fallbacks: Fallbacks = NO_FALLBACKS
     schedule: Schedule | None = None
+    target: str = ""
     name = "tile-recurrences"
     sees_recurrences = True
+
+    def _clusters(self) -> int:
+        """The multiprocessors of the target that run clusters of blocks."""
+        return limits(self.target).multiprocessors if self.target and limits(self.target).warpgroup else 0
 
     def apply(self, program: Program) -> Program:
         """The program with its recurrences in tiled form, without the tensors that stay on chip."""
@@ -87,8 +94,10 @@ class TileRecurrences:
             if not is_recurrence(k) or _has_tiles(k):
                 return k
             found = step_products(k)
-            first = self.fallbacks.steps(k.name) <= (WITHOUT if found else 0)
-            kernel, stored = _tiled(program, k, first, found if k.name in planned else None)
+            step = self.fallbacks.steps(k.name)
+            first = step <= (WITHOUT if found else LIGHTER)
+            products = found if k.name in planned else None
+            kernel, stored = _tiled(program, k, first, products, 0 if step else self._clusters())
             more.update({b.name: b for b in stored})
             return kernel
 
@@ -118,10 +127,14 @@ def _loads(program: Program) -> Iterator[Load]:
 
 
 def _at_one(program: Program, name: str, axis: int, at: Expr) -> Program:
-    """``program`` with the elements of the temp ``name`` that are at ``at`` along ``axis``."""
+    """``program`` with the elements of the temp ``name`` that are at ``at`` along ``axis``.
 
-    def first(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return (*index[:axis], integer(0), *index[axis + 1 :])
+    A position that several loops make, such as that of a step in a chunk, keeps its form, from which it is seen that
+    their iterations write different elements.
+    """
+
+    def first(index: tuple[Expr, ...], place: Expr | None = None) -> tuple[Expr, ...]:
+        return (*index[:axis], place or integer(0), *index[axis + 1 :])
 
     def read(e: Expr) -> Expr | None:
         return replace(e, index=first(e.index)) if isinstance(e, Load) and e.buffer == name else None
@@ -130,7 +143,9 @@ def _at_one(program: Program, name: str, axis: int, at: Expr) -> Program:
         s = _rewritten(s, read)
         if s.buffer != name:
             return s
-        return replace(s, index=first(s.index), guard=conjunction((calc("eq", s.index[axis], at), s.guard)))
+        own = s.index[axis]
+        place = calc("sub", own, at) if len(free_vars(own)) > 1 else None
+        return replace(s, index=first(s.index, place), guard=conjunction((calc("eq", own, at), s.guard)))
 
     buffers = tuple(
         replace(b, shape=(*b.shape[:axis], 1, *b.shape[axis + 1 :])) if b.name == name else b for b in program.buffers
@@ -151,7 +166,7 @@ def _has_tiles(k: Kernel) -> bool:
 
 
 def _tiled(
-    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None
+    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
     """``k`` in tiled form, and tensors that it stores."""
     shared: list[Loop] = []
@@ -173,10 +188,11 @@ def _tiled(
     if on_chip_first:
         every = Steps(tuple(defs), tuple(shared), steps, read_names)
         held = None if products is None else on_chip(k.name, every, stored, taken, products)
-        held = held or on_chip(k.name, every, stored, taken)
+        held = held or on_chip(k.name, every, stored, taken, clusters=clusters)
         if held is not None:
             return held
     names = {loop.var for loop in outer}
+    defs = _with_free_names(defs)
     lanes = _shared_lanes(defs, shared, names)
     locals_: list[Buffer] = []
     inner: list[Stmt] = []
@@ -192,6 +208,14 @@ def _tiled(
         locals_ += kernel.locals
     whole = nest(tuple(grid.values()), (replace(steps, body=tuple(inner)),))
     return Kernel(k.name, tuple(locals_), whole, k.span), ()
+
+
+def _with_free_names(defs: Sequence[Def]) -> list[Def]:
+    """``defs`` without an axis whose name is that of the loop over the tiles of another axis."""
+    taken = {a.name for d in defs for a in d.axes}
+    blocks = {f"{name}0" for name in taken}
+    names = {name: unused(f"{name}_", taken | blocks) for name in taken & blocks}
+    return [rename_axes(d, {a.name: names.get(a.name, a.name) for a in d.axes}) for d in defs]
 
 
 def _suffix(own: frozenset[str], taken: set[str]) -> str:

@@ -12,8 +12,8 @@ A tensor that is an output, or that other kernels read at a step that is no numb
     u[t, x] = select(t == 0, u_0[x], select(t == 1, u_1[x], u_2[x]))
 
 Invariants: the number of steps is known; a condition excludes every read before the first step once the step is a
-number.  No sum of floats reads a tensor of less than 32 bits: a product with one may be rounded
-(``narrow``), and the stated bound of a recurrence is one without such roundings.
+number.  No sum of floats that is a product of matrices reads a tensor of less than 32 bits: a factor of one may be
+rounded (``narrow``), and the stated bound of a recurrence is one without such roundings.
 
 Profitability.  A step in one block costs :data:`POINT` microseconds for each element and :data:`TERM` for each term
 of a reduction; a kernel costs :data:`LAUNCH`, and its elements are spread over :data:`BLOCKS` blocks.  The rates are
@@ -24,12 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import FALSE
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, loads, rewrite
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite
+from nautilus.core.expr.products import factors
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import extent_expr
 from nautilus.core.records import dataclass
@@ -103,8 +105,9 @@ def _unrolled(program: Program, k: Kernel, form: Form) -> Program | None:
     dims = {n: roles.index(form.step.var) for n, roles in form.roles.items() if form.step.var in roles}
     if steps is None or len(dims) < len(members):
         return None
-    sums = [s.value for _, s in statements(form.step.body) if isinstance(s, Update) and s.value.dtype.is_float]
-    summed = {ld.buffer for e in sums for ld in loads(e)}
+    updates = ((loops, s) for loops, s in statements(form.step.body) if isinstance(s, Update))
+    sums = [(loops, s.value) for loops, s in updates if s.value.dtype.is_float]
+    summed = {ld.buffer for loops, e in sums if _multiplies_matrices(form, loops, e) for ld in loads(e)}
     if any(b.name in summed and b.dtype.bytes < 4 for b in program.buffers):
         return None
     names = _names(program, members, dims)
@@ -129,6 +132,13 @@ def _unrolled(program: Program, k: Kernel, form: Form) -> Program | None:
             shape = tuple(e for d, e in enumerate(members[name].shape) if d != dims[name])
             buffers.append(Buffer(new, members[name].dtype, shape, Space.TEMP, members[name].span))
     return replace(program, buffers=tuple(buffers), kernels=tuple(out))
+
+
+def _multiplies_matrices(form: Form, loops: Sequence[Loop], value: Expr) -> bool:
+    """Whether two factors of the terms ``value`` of a sum inside of ``loops`` each have an axis of the result alone."""
+    kept = {x.var for x in (*form.shared, *loops) if x.kind is not Kind.RED}
+    own = [free_vars(f) & kept for f in factors(value)]
+    return any(a - b and b - a for a, b in combinations(own, 2))
 
 
 def _whole(program: Program, k: Kernel, form: Form) -> list[str]:

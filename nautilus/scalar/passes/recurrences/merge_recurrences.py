@@ -1,0 +1,109 @@
+"""``merge-recurrences``: recurrences over the same axes run in one kernel.
+
+A step of a recurrence of single numbers takes as long as its latency, and each kernel costs a launch.  Two such
+recurrences over as many positions and steps share the steps of one kernel::
+
+    par b { seq t { p[b, t] = f(p[b, t - 1], x[b, t]) } }
+    par c { seq s { r[c, s] = g(r[c, s - 1], p[c, s]) } }
+    par b { seq t { p[b, t] = f(p[b, t - 1], x[b, t]);  r[b, t] = g(r[b, t - 1], p[b, t]) } }
+
+Legality.  The second one reads what the first one writes at its own position alone, in its own step or in earlier ones,
+and reads nothing that other kernels make from it.  Kernels between the two that follow the first one follow both.
+Nests are at most :data:`MOST`, so that a thread has registers for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from nautilus.core.expr.nodes import Load, Var, loads
+from nautilus.core.index.linear import linear
+from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.definitions import is_recurrence, reads_of, writes_of
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store, expressions, statements
+from nautilus.scalar.rewriting import nest, substituted
+
+MOST = 24
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRecurrences:
+    """Merge recurrences without axes of their own."""
+
+    name = "merge-recurrences"
+    sees_recurrences = True
+
+    def apply(self, program: Program) -> Program:
+        """The program with fewer recurrences."""
+        kernels = program.kernels
+        while (made := _merged(kernels)) is not None:
+            kernels = made
+        return replace(program, kernels=kernels) if kernels != program.kernels else program
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The loops of a recurrence whose nests are stores of single numbers."""
+
+    shared: tuple[Loop, ...]
+    step: Loop
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        return (*self.shared, self.step)
+
+
+def _steps(k: Kernel) -> _Steps | None:
+    """The loops of the recurrence ``k``; None where it has nests over axes of their own."""
+    shared, body = list[Loop](), k.body
+    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.PAR:
+        shared.append(body[0])
+        body = body[0].body
+    (step,) = body if len(body) == 1 else (None,)
+    if not isinstance(step, Loop) or step.kind is not Kind.SEQ or not all(isinstance(s, Store) for s in step.body):
+        return None
+    return _Steps(tuple(shared), step)
+
+
+def _merged(kernels: Sequence[Kernel]) -> tuple[Kernel, ...] | None:
+    """``kernels`` with the first two recurrences that can be merged as one; None where there are none."""
+    found = {n: steps for n, k in enumerate(kernels) if is_recurrence(k) and (steps := _steps(k)) is not None}
+    for n, m in combinations(found, 2):
+        made = _pair(kernels, n, m, found[n], found[m])
+        if made is not None:
+            return made
+    return None
+
+
+def _pair(kernels: Sequence[Kernel], n: int, m: int, first: _Steps, second: _Steps) -> tuple[Kernel, ...] | None:
+    """``kernels`` with those at ``n`` and ``m`` as one; None where they cannot be merged."""
+    a, b = kernels[n], kernels[m]
+    alike = [(x.lo, x.hi) for x in first.loops] == [(x.lo, x.hi) for x in second.loops]
+    if not alike or len(first.step.body) + len(second.step.body) > MOST:
+        return None
+    between, later, made = list[Kernel](), list[Kernel](), set(writes_of(a))
+    for k in kernels[n + 1 : m]:
+        follows = not made.isdisjoint(reads_of(k))
+        (later if follows else between).append(k)
+        made |= writes_of(k) if follows else set()
+    if not reads_of(b).isdisjoint(made - writes_of(a)):
+        return None
+    pairs = zip(second.loops, first.loops, strict=True)
+    body = substituted(second.step.body, {mine.var: Var(theirs.var) for mine, theirs in pairs})
+    reads = {ld for _, s in statements(body) for e in expressions(s) for ld in loads(e) if ld.buffer in writes_of(a)}
+    if not all(_is_earlier(first, ld) for ld in reads):
+        return None
+    step = replace(first.step, body=(*first.step.body, *body))
+    return (*kernels[:n], *between, replace(b, body=nest(first.shared, (step,))), *later, *kernels[m + 1 :])
+
+
+def _is_earlier(steps: _Steps, ld: Load) -> bool:
+    """Whether ``ld`` reads what every step writes, at its own position, in its own step or in an earlier one."""
+    (s,) = (s for _, s in statements(steps.step.body) if s.buffer == ld.buffer)
+    for at, read in zip(map(linear, s.index), map(linear, ld.index), strict=True):
+        ahead = (read - at).const * at.slope(steps.step.var)
+        if (at - read).terms or ahead > 0 or (read != at and not at.slope(steps.step.var)):
+            return False
+    return s.guard is None
