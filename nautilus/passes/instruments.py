@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.passes.dumps import CERTIFICATE, dump_header
 from nautilus.passes.loading import load
 from nautilus.passes.manager import Record
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 
 def text_of(record: Record) -> str:
     """The module's text form with one newline at the end."""
-    form: str = load(record.stage.format)(record.module)
+    return _printed(record.stage.format, record.module)
+
+
+@by_identity(2)  # a certificate has the texts before and after its step, and is compared with both
+def _printed(format: str, module: Any) -> str:
+    form: str = load(format)(module)
     return form if form.endswith("\n") else form + "\n"
 
 

@@ -66,12 +66,19 @@ def _statements(k: Kernel) -> tuple[tuple[tuple[Loop, ...], Store | Update], ...
     return tuple(statements(k.body))
 
 
-def _loops(body: Sequence[Stmt], outer: tuple[Loop, ...] = ()) -> Iterator[tuple[tuple[Loop, ...], Loop]]:
-    """Every loop with the loops around it."""
-    for s in body:
-        if isinstance(s, Loop):
-            yield outer, s
-            yield from _loops(s.body, (*outer, s))
+@by_identity(128)
+def _loops(k: Kernel) -> tuple[tuple[tuple[Loop, ...], Loop], ...]:
+    """Every loop of ``k`` with the loops around it."""
+    found: list[tuple[tuple[Loop, ...], Loop]] = []
+
+    def below(body: Sequence[Stmt], outer: tuple[Loop, ...]) -> None:
+        for s in body:
+            if isinstance(s, Loop):
+                found.append((outer, s))
+                below(s.body, (*outer, s))
+
+    below(k.body, ())
+    return tuple(found)
 
 
 # -- names and declarations -------------------------------------------------------------------
@@ -137,7 +144,7 @@ def _bounds(p: Program) -> Iterator[Offence]:
     readable = {b.name for b in p.buffers if b.space is Space.INPUT}
     params = {s.name for s in p.params}
     for k in p.kernels:
-        for outer, loop in _loops(k.body):
+        for outer, loop in _loops(k):
             names = {o.var for o in outer}
             if loop.var in names or loop.var in params:
                 yield _offence(loop, f"{loop.var} hides an outer name")
@@ -155,7 +162,7 @@ def _bounds(p: Program) -> Iterator[Offence]:
 
 def _grid(p: Program) -> Iterator[Offence]:
     for k in p.kernels:
-        for outer, loop in _loops(k.body):
+        for outer, loop in _loops(k):
             if loop.kind is not Kind.GRID:
                 continue
             around = outer[-1].body if outer else k.body
@@ -165,7 +172,7 @@ def _grid(p: Program) -> Iterator[Offence]:
 
 def _tiles(p: Program) -> Iterator[Offence]:
     for k in p.kernels:
-        for outer, loop in _loops(k.body):
+        for outer, loop in _loops(k):
             if not loop.kind.is_tile:
                 if any(o.kind.is_tile for o in outer):
                     yield _offence(loop, "tile loops are innermost")
@@ -180,7 +187,7 @@ def _expressions(p: Program) -> Iterator[Offence]:
     params = {s.name: s.dtype for s in p.params}
     for k in p.kernels:
         table = _table(p, k)
-        for outer, loop in _loops(k.body):
+        for outer, loop in _loops(k):
             scope = frozenset(o.var for o in outer)
             for e in (loop.lo, loop.hi):
                 yield from (Offence(_at(loop), d, loop.span) for d in _ill_typed(e, table, params, scope))
@@ -391,7 +398,7 @@ def _shared(loops: tuple[Loop, ...], name: str, local: Mapping[str, tuple[Loop, 
 def _reductions(p: Program) -> Iterator[Offence]:
     for k in p.kernels:
         private = _private(k)
-        for _, loop in _loops(k.body):
+        for _, loop in _loops(k):
             if not loop.kind.is_reduction:
                 continue
             inside = [s for _, s in statements(loop.body)]

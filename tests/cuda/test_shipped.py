@@ -6,7 +6,6 @@ NVRTC needs no GPU, so this checks registers, spills and shared memory everywher
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
@@ -21,24 +20,14 @@ from tests.shipped import IDS, SPECS
 
 QUICK = {"sm_80", "sm_90"}
 TWICE = "sm_80"
-#: targets with the same registers and, for what is printed for all of them, the same instructions
-ALIKE = ("sm_80", "sm_86", "sm_87", "sm_89")
+#: of which the verifiers run after every pass; of the others they run on the last module, which has their limits
+VERIFIED = {"sm_80", "sm_90a"}
+#: targets of one group have the same registers and, for what is printed for all of them, the same instructions
+GROUPS = (("sm_80", "sm_86", "sm_87", "sm_89"), ("sm_90",), ("sm_90a",), ("sm_120",))
 
 
 def compiled(spec: Path, arch: str) -> Result:
-    return first(spec) if arch == TWICE else other(spec, arch)
-
-
-@cache
-def first(spec: Path) -> Result:
-    """``spec`` for the target for which it is compiled twice."""
-    return compile_file(Request(spec, TWICE))
-
-
-@lru_cache(maxsize=len(ALIKE))
-def other(spec: Path, arch: str) -> Result:
-    """``spec`` for another target."""
-    return compile_file(Request(spec, arch))
+    return compile_file(Request(spec, arch, verified_later=arch not in VERIFIED))
 
 
 def code(text: str) -> str:
@@ -46,21 +35,29 @@ def code(text: str) -> str:
     return text[text.index("typedef") :]
 
 
-def assembled(spec: Path, arch: str) -> Compiled:
-    """The machine code of ``spec``: that of the first target of :data:`ALIKE` whose text is the same."""
-    wanted = code(compiled(spec, arch).cuda)
-    before = ALIKE[: ALIKE.index(arch)] if arch in ALIKE else ()
-    like = next((a for a in before if code(compiled(spec, a).cuda) == wanted), arch)
-    return compile_cuda(compiled(spec, like).cuda, like)
+def test_every_target_has_a_group() -> None:
+    assert sorted(a for group in GROUPS for a in group) == sorted(TARGETS)
 
 
-@pytest.mark.parametrize("arch", [a if a in QUICK else pytest.param(a, marks=pytest.mark.slow) for a in TARGETS])
-@pytest.mark.parametrize("spec", SPECS, ids=IDS)  # the targets of a spec follow each other
-def test_fits_the_machine(spec: Path, arch: str) -> None:
-    result = compiled(spec, arch)
+@pytest.mark.parametrize(
+    "group", [g if g[0] in QUICK else pytest.param(g, marks=pytest.mark.slow) for g in GROUPS], ids="-".join
+)
+@pytest.mark.parametrize("spec", SPECS, ids=IDS)
+def test_fits_the_machine(spec: Path, group: tuple[str, ...]) -> None:
+    """Texts that are the same for several targets are assembled once."""
+    built: dict[str, Compiled] = {}
+    for arch in group:
+        result = compiled(spec, arch)
+        text = code(result.cuda)
+        if text not in built:
+            built[text] = compile_cuda(result.cuda, arch)
+        fits(result, built[text], arch)
+
+
+def fits(result: Result, built: Compiled, arch: str) -> None:
+    """``result`` is readable, and its machine code fits a multiprocessor of ``arch``."""
     kernels = result.modules["ma-tile"].kernels
     assert not faults(result.cuda, result.modules["spec"])
-    built = assembled(spec, arch)
     assert built.data.startswith(b"\x7fELF")
     assert len(built.resources) == len(kernels)
     limit = limits(arch)
@@ -81,8 +78,8 @@ def test_fits_the_machine(spec: Path, arch: str) -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=IDS)
 def test_the_file_is_the_same_twice_and_holds_nothing_unused(spec: Path) -> None:
-    text = first(spec).cuda
-    assert text == compile_file(Request(spec, TWICE)).cuda
+    text, again = (compile_file(Request(spec, TWICE, verified=False)).cuda for _ in range(2))
+    assert text == again
     assert not unused(text)
     assert max(map(len, text[: text.index("typedef")].splitlines())) <= 120
     assert text.isascii() and text.endswith("#endif\n") and "\t" not in text

@@ -44,8 +44,14 @@ class Compilation:
 
 def travel(text: str, arch: str = "sm_80", until: str = "cuda", precision: str = "fast") -> Compilation:
     """Compile ``text`` (without its indentation)."""
+    return at_all_levels(
+        Request(Path("given.naut"), arch, text=dedent(text).lstrip(), until=until, precision=precision)
+    )
+
+
+def at_all_levels(request: Request) -> Compilation:
+    """What ``request`` gives, with every level."""
     trace = Trace()
-    request = Request(Path("given.naut"), arch, text=dedent(text).lstrip(), until=until, precision=precision)
     return Compilation(compile_file(request, [trace]), tuple(trace.levels))
 
 

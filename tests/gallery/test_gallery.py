@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.check.run import check_spec
 from nautilus.core.errors import NautilusError
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.ma_tile.ir.ops import MmaOp, walk_ops
+from tests.endtoend.support import at_all_levels, complaints
 from tests.shipped import FOLDERS, MORE, ROOT
 
 ASKED = os.environ.get("NAUTILUS_GALLERY", str(date.today().toordinal()))
@@ -94,5 +94,4 @@ def tiny(path: Path) -> dict[str, int] | None:
 def test_every_level_agrees_at_tiny_sizes(path: Path) -> None:
     sizes = tiny(path)
     assert sizes is not None
-    report = check_spec(Request(path, "sm_90a", sizes), steps=False, only=("random",), full_size=True)
-    assert report.ok, report.text()
+    assert not complaints(at_all_levels(Request(path, "sm_90a", sizes)))

@@ -83,7 +83,11 @@ def _at(index: tuple[Expr, ...]) -> str:
 
 
 class Elements(dict[tuple[int, ...], Any]):
-    """A buffer by element. Reading an element that is not written or out of range raises a KeyError with a message."""
+    """A buffer by element. Reading an element that is not written is a KeyError with a message.
+
+    What is written out of range is an IndexError where the buffer is left, at the end of a block or a kernel: a check
+    of each write would take most of the time, as sums write an element once for each term.
+    """
 
     def __init__(self, buffer: Buffer, sizes: Mapping[str, int]) -> None:
         super().__init__()
@@ -93,10 +97,14 @@ class Elements(dict[tuple[int, ...], Any]):
     def __missing__(self, key: tuple[int, ...]) -> Any:
         raise KeyError(f"{self.name}{list(key)} was never written (shape {self.shape})")
 
-    def __setitem__(self, key: tuple[int, ...], value: Any) -> None:
-        if len(key) != len(self.shape) or not all(0 <= k < n for k, n in zip(key, self.shape, strict=True)):
-            raise IndexError(f"{self.name}{list(key)} lies outside {self.shape}")
-        super().__setitem__(key, value)
+    def verify(self) -> None:
+        for key in self:
+            if len(key) != len(self.shape) or not all(0 <= k < n for k, n in zip(key, self.shape, strict=True)):
+                raise IndexError(f"{self.name}{list(key)} lies outside {self.shape}")
+
+    def clear(self) -> None:
+        self.verify()
+        super().clear()
 
 
 def _lines(s: Stmt, depth: int, locals_: tuple[Buffer, ...]) -> list[str]:
@@ -115,7 +123,8 @@ def _lines(s: Stmt, depth: int, locals_: tuple[Buffer, ...]) -> list[str]:
         case Store():
             out.append(f"{pad}g_{s.buffer}[{_at(s.index)}] = {_text(s.value)}")
         case Update():
-            cell = f"g_{s.buffer}[{_at(s.index)}]"
+            out.append(f"{pad}at = {_at(s.index)}")
+            cell = f"g_{s.buffer}[at]"
             form = {"sum": "{} + {}", "prod": "{} * {}", "max": "max({}, {})", "min": "min({}, {})"}
             form |= {"any": "{} or {}", "all": "{} and {}"}
             out.append(f"{pad}{cell} = " + form[s.op].format(cell, f"({_text(s.value)})"))
@@ -135,8 +144,11 @@ def run(program: Program, inputs: Mapping[str, Any], params: Mapping[str, Any] |
         names[f"g_{b.name}"] = memory[b.name]
     for k in program.kernels:
         scope = names | {f"g_{b.name}": Elements(b, values) for b in k.locals}
-        lines = [line for s in k.body for line in _lines(s, 0, k.locals)]
-        exec(compile("\n".join(lines) or "pass", k.name, "exec"), scope)
+        lines = [line for s in k.body for line in _lines(s, 1, k.locals)]  # in a function: its variables are faster
+        exec(compile("\n".join(["def kernel():", *lines, "    pass", "kernel()"]), k.name, "exec"), scope)
+        for elements in scope.values():
+            if isinstance(elements, Elements):
+                elements.verify()
     out = {}
     for b in program.buffers:
         if b.space.value == "output":

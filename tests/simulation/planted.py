@@ -93,7 +93,7 @@ WARPGROUP = (
     Plant("no barrier of a warpgroup", *_call("named_barrier"), at=-2),
     Plant("a barrier with another count", r"(named_barrier\([^\n]*), 128\)", r"\1, 256)"),
     Plant("another swizzle of a store", r"lane_row \^ ", "lane_row + "),
-    Plant("a stored fragment moved", r"(stmatrix_x4\([^\n]*)\(n \+ 0\)", r"\1(n + 1)"),
+    Plant("a stored fragment moved", r"(stmatrix_x4\([^\n]*\[)n \* 2\]", r"\1n * 2 + 2]"),
     Plant("fewer registers given back", r"registers_less<\d+>", "registers_less<168>"),
     Plant("more registers taken", r"registers_more<\d+>", "registers_more<256>"),
     Plant(

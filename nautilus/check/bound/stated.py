@@ -30,7 +30,8 @@ def stated(spec: Spec, precision: str = "fast", schedule: Schedule | None = None
         narrow_to_bytes=options.narrow_to_bytes, decompose_operands=options.decompose_operands, splits=options.splits,
     )  # fmt: skip
     kernels = frozenset(op for k in options.kernels for op in k.ops)
-    return dict(_stated(spec, precision, choices, kernels))
+    unnamed = replace(spec, name="")  # the same for the spec of a check, which has a name of its own
+    return dict(_stated(unnamed, precision, choices, kernels))
 
 
 @lru_cache(maxsize=64)

@@ -131,7 +131,7 @@ def _prepare(module: ma.MemModule, api: Api, said: str) -> Iterator[str]:
     for b in module.buffers:
         c, kind = names.arguments[b.name], memory_type(b.dtype)
         if b.space is Space.TEMP:
-            at = f"static_cast<char*>({names.scratch}) + {extent_text(offsets[b.name], names.arguments, 2)}"
+            at = _scratch_at(names.scratch, extent_text(offsets[b.name], names.arguments, 2))
             yield f"    plan->{c} = reinterpret_cast<{kind}*>({at});"
         else:
             yield f"    plan->{c} = static_cast<{'const ' if b.space is Space.INPUT else ''}{kind}*>({c});"
@@ -148,9 +148,14 @@ def _prepare(module: ma.MemModule, api: Api, said: str) -> Iterator[str]:
 def _clear_counter(module: ma.MemModule) -> Iterator[str]:
     names = module_names(module)
     at = extent_text(workspace_offsets(module)[1], names.arguments, 2)
-    yield f"    plan->{COUNTER} = reinterpret_cast<u32*>(static_cast<char*>({names.scratch}) + {at});"
+    yield f"    plan->{COUNTER} = reinterpret_cast<u32*>({_scratch_at(names.scratch, at)});"
     yield f"    status = cudaMemsetAsync(plan->{COUNTER}, 0, sizeof(u32), {names.stream});"
     yield "    if (status != cudaSuccess) return status;"
+
+
+def _scratch_at(scratch: str, offset: str) -> str:
+    """The place ``offset`` bytes behind the beginning of the scratch memory."""
+    return f"static_cast<char*>({scratch})" + ("" if offset == "0" else f" + {offset}")
 
 
 def _checks(module: ma.MemModule, said: str) -> Iterator[str]:

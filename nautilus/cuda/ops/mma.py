@@ -341,8 +341,9 @@ def fetch_plain(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target
     contiguous = buffer.axes[-1].name == t.k
     for x in range(4 if is_a else 2):
         half, upper = (x % 2, x // 2) if is_a else (0, x)
-        rows = f"{base} + {tile} + {w.lane} / 4" + (" + 8" if half else "")
-        first = f"{k} * {t.instr.k} + {w.lane} % 4 * {p}" + (f" + {4 * p}" if upper else "")
+        rows = ("" if base == "0" else f"{base} + ") + f"{tile} + {w.lane} / 4" + (" + 8" if half else "")
+        member = f"{w.lane} % 4" if p == 1 else f"{w.lane} % 4 * {p}"
+        first = f"{k} * {t.instr.k} + {member}" + (f" + {4 * p}" if upper else "")
         if contiguous and p * buffer.dtype.bytes == 4:
             w.line(f"{target}[{x}] = *reinterpret_cast<const u32*>({_generic(w, slot, {axis: rows, t.k: first})});")
             continue

@@ -159,7 +159,9 @@ def slot_offset(w: Writer, slot: ma.Slot) -> str:
     if low == high == 0:
         return base
     size = w.constant(f"{slot.buffer}_bytes", buffer.stage_bytes)
-    return f"{base} + {low if low == high else operand(w.expr(slot.stage), PRODUCT)} * {size}"
+    if low == high:
+        return f"{base} + {size if low == 1 else f'{low} * {size}'}"
+    return f"{base} + {operand(w.expr(slot.stage), PRODUCT)} * {size}"
 
 
 def tile_byte(w: Writer, slot: ma.Slot, row: str, col: str) -> str:
@@ -167,9 +169,10 @@ def tile_byte(w: Writer, slot: ma.Slot, row: str, col: str) -> str:
     buffer = w.smem[slot.buffer]
     rows, cols = tile_shape(buffer.axes)
     size = buffer.dtype.bytes
-    byte = scaled(col, size)
+    byte = "0" if col == "0" else scaled(col, size)
     if slot.swizzle == 0:
-        return byte if row == "0" else f"({row}) * {cols * size + buffer.pad} + {byte}"
+        terms = [*([] if row == "0" else [scaled(row, cols * size + buffer.pad)]), *([] if byte == "0" else [byte])]
+        return " + ".join(terms) or "0"
     return f"{w.speller.use(f'swizzle_{slot.swizzle}')}<{rows}>({row}, {byte})"
 
 

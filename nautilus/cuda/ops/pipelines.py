@@ -79,8 +79,8 @@ def barrier_address(w: Writer, name: str, stage: Expr) -> str:
     """Shared address of the mbarrier of ``stage``."""
     bar = next(b for b in w.kernel.mbars if b.name == name)
     base, stage = w.constant(f"{bar.name}_at", bar.offset), simplify(stage, w.ranges)
-    if isinstance(stage, Const) and stage.value == 0:
-        return f"{w.shared} + {base}"
+    if isinstance(stage, Const):
+        return f"{w.shared} + {base}" + (f" + {int(stage.value) * MBARRIER}" if stage.value else "")
     return f"{w.shared} + {base} + {operand(w.expr(stage), PRODUCT)} * {MBARRIER}"
 
 

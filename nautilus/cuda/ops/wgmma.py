@@ -17,7 +17,7 @@ from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.ops.mma import accumulator
-from nautilus.cuda.ops.movement import slot_offset
+from nautilus.cuda.ops.movement import plus, scaled, slot_offset
 from nautilus.cuda.text.matrix import WGMMA_TYPES, wgmma_name
 from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.ir import ops as ma
@@ -158,7 +158,8 @@ def print_matrix_store(w: Writer, op: ma.MatrixStore) -> None:
             for block in range(blocks):
                 at = f"(lane_row ^ ({n} * 16) % {width}) + ({n} * 16) / {width} * {rows * width}"
                 extra = f" + {block * 64 * width}" if block else ""
-                w.line(f"{call}(stage + {at}{extra}, &{name}[2 * ({n} + {tiles * block})]);")
+                first = scaled(plus(n, tiles * block), 2)
+                w.line(f"{call}(stage + {at}{extra}, &{name}[{first}]);")
 
 
 #: op class -> what prints it

@@ -19,6 +19,7 @@ from nautilus.core.schedule import Schedule, recomputed
 from nautilus.core.source import Span
 
 _EXPRESSIONS: Final = get_args(Expr)
+_WITHOUT_TEXT: Final = frozenset({type(None), bool, int, float, Span})  # most of what a kernel is made of
 _ALIKE: Final = 16  # modules of one name that are compared with a new one, the newest first
 
 
@@ -137,6 +138,8 @@ def _equal(a: Any, b: Any) -> bool:
 
 def _add_names(x: Any, out: set[str]) -> None:
     """Add every text in ``x``, among them the names of all buffers that it reads or writes."""
+    if type(x) in _WITHOUT_TEXT:
+        return
     if isinstance(x, str):
         out.add(x)
     elif isinstance(x, tuple):
@@ -147,6 +150,6 @@ def _add_names(x: Any, out: set[str]) -> None:
     elif isinstance(x, Mapping):
         for part in x.values():
             _add_names(part, out)
-    elif not isinstance(x, Span):
+    else:
         for name in getattr(type(x), "__dataclass_fields__", ()):
             _add_names(getattr(x, name), out)

@@ -80,8 +80,8 @@ def part_of(program: Program, part: Sequence[Kernel]) -> Program:
 
     def seen(b: Buffer) -> Buffer:
         if b.name not in own:
-            return replace(b, space=Space.INPUT)
-        return replace(b, space=Space.OUTPUT) if b.name in others else b
+            return _in_space(b, Space.INPUT)
+        return _in_space(b, Space.OUTPUT) if b.name in others else b
 
     return replace(program, buffers=tuple(map(seen, program.buffers)), kernels=tuple(part))
 
@@ -92,9 +92,18 @@ def _merged(program: Program, sub: Program, made: Program) -> tuple[Buffer, ...]
     after = {b.name: b for b in made.buffers}
     spaces = {b.name: b.space for b in program.buffers}
     fixed = {b.name for b in sub.buffers if b.space is not Space.TEMP}
-    if any(n not in after or replace(after[n], span=before[n].span) != before[n] for n in fixed):
+    if not all(n in after and _alike(after[n], before[n]) for n in fixed):
         return None
-    return tuple(replace(b, space=spaces.get(b.name, b.space)) for b in made.buffers)
+    return tuple(_in_space(b, spaces.get(b.name, b.space)) for b in made.buffers)
+
+
+def _in_space(b: Buffer, space: Space) -> Buffer:
+    return b if b.space is space else replace(b, space=space)
+
+
+def _alike(a: Buffer, b: Buffer) -> bool:
+    """Whether the two are equal up to where they are declared."""
+    return a is b or replace(a, span=b.span) == b
 
 
 # -- making the kernel ----------------------------------------------------------------------------

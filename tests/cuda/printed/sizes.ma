@@ -27,7 +27,7 @@ module sums target sm_80 {
 ; CHECK-NEXT: return cudaErrorInvalidValue;
 ; CHECK-NEXT: }
 ; CHECK-NEXT: if (N < 0 || N > 1000000) {
-; CHECK: plan->T = reinterpret_cast<float*>(static_cast<char*>(workspace) + 0);
+; CHECK: plan->T = reinterpret_cast<float*>(static_cast<char*>(workspace));
 ; CHECK: plan->U = reinterpret_cast<float*>(static_cast<char*>(workspace) + (((long long)M + 63) / 64 * 16 + 255) / 256 * 256);
 ; CHECK: const long long blocks = ((long long)M + 63) / 64 * 2;
 ; CHECK-NEXT: if (blocks > 2147483647) return cudaErrorInvalidConfiguration;

@@ -64,9 +64,9 @@ module mm target sm_90a {
 ; CHECK: const int warp = threadIdx.x / 32 % 4;
 ; CHECK: if (threadIdx.x == 0) {
 ; CHECK-NEXT: mbarrier_init(shared + full_at, 1);
-; CHECK-NEXT: mbarrier_init(shared + full_at + 1 * 8, 1);
+; CHECK-NEXT: mbarrier_init(shared + full_at + 8, 1);
 ; CHECK-NEXT: mbarrier_init(shared + empty_at, 8);
-; CHECK-NEXT: mbarrier_init(shared + empty_at + 1 * 8, 8);
+; CHECK-NEXT: mbarrier_init(shared + empty_at + 8, 8);
 ; CHECK-NEXT: fence_mbarrier_init();
 ; CHECK-NEXT: }
 ; CHECK-NEXT: __syncthreads();
@@ -105,7 +105,7 @@ module mm target sm_90a {
 ; CHECK: const u32 stage = shared + s_c_at + consumer * s_c_bytes;
 ; CHECK-NEXT: const u32 lane_row = swizzle_128<64>(warp * 16 + lane % 16, lane / 16 * 16);
 ; CHECK: for (int n = 0; n < 16; n += 2) {
-; CHECK-NEXT: stmatrix_x4(stage + (lane_row ^ (n * 16) % 128) + (n * 16) / 128 * 8192, &h[2 * (n + 0)]);
+; CHECK-NEXT: stmatrix_x4(stage + (lane_row ^ (n * 16) % 128) + (n * 16) / 128 * 8192, &h[n * 2]);
 ; CHECK: fence_proxy();
 ; CHECK-NEXT: named_barrier(consumer + 1, 128);
 ; CHECK-NEXT: if (threadIdx.x % 128 == 0) {
@@ -284,7 +284,7 @@ module copy target sm_90a {
 ; CHECK-NEXT: if (lane == 0) {
 ; CHECK-NEXT: mbarrier_arrive(shared + tempty_at + t_stage_2 * 8);
 ; CHECK: if (v_2 >= 20) break;
-; CHECK: plan->tile_counter = reinterpret_cast<u32*>(static_cast<char*>(workspace) + 0);
+; CHECK: plan->tile_counter = reinterpret_cast<u32*>(static_cast<char*>(workspace));
 ; CHECK-NEXT: cudaMemsetAsync(plan->tile_counter, 0, sizeof(u32), stream);
 ; CHECK: launch(const Plan& plan
 ; CHECK-NOT: cudaMemsetAsync
@@ -365,7 +365,7 @@ module chain target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(o0);
 ; CHECK: const u32 lane_row = swizzle_64<64>(warp * 16 + lane % 16, lane / 16 * 16);
 ; CHECK: for (int n = 0; n < 4; n += 2) {
-; CHECK-NEXT: stmatrix_x4(stage + (lane_row ^ (n * 16) % 64) + (n * 16) / 64 * 4096, &r{{[_0-9]*}}[2 * (n + 0)]);
+; CHECK-NEXT: stmatrix_x4(stage + (lane_row ^ (n * 16) % 64) + (n * 16) / 64 * 4096, &r{{[_0-9]*}}[n * 2]);
 ; CHECK: tma_store_2d(&map_O_64_32_swizzle_64,
 ; CHECK: CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
 ; CHECK: CU_TENSOR_MAP_SWIZZLE_64B

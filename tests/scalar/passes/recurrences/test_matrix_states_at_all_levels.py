@@ -43,7 +43,6 @@ SPECS = {
     "a gate of each row, in f32": GATES.replace("sigmoid(g[h, t])", "sigmoid(g[h, t] * k[h, t, d])").replace(
         "bf16", "f32"
     ),
-    "a gate of each row": GATES.replace("sigmoid(g[h, t])", "sigmoid(g[h, t] * k[h, t, d])"),
     "a gate of each row, downwards, and keys that are computed": GATES.replace("(g[h, t])", "(k[h, t, d])")
     .replace("+ k[h, t, d] * v", "+ (1 - sigmoid(k[h, t, d])) * v")
     .replace("t - 1", "t + 1")
@@ -72,9 +71,6 @@ o[t, j] = sum[m](p[t, m] * V[t, m, j])
     .replace("g: f32[H, T]", "g: f32[H, T, D]")
     .replace("sigmoid(g[h, t]) * sum[d](k[h, t, d] *", "sum[d](k[h, t, d] * sigmoid(g[h, t, d]) *")
     .replace("(sigmoid(g[h, t]) * S", "(sigmoid(g[h, t, d]) * S"),
-    "a delta rule of normalised keys": DELTA.replace("k: bf16[H, T, D]", "key: bf16[H, T, D]")
-    .replace("recur {", "k[h, t, d] = l2_norm[d](key[h, t, d], 1e-6)\nrecur {")
-    .replace("assume abs(k[h, t, d]) < inf\n", ""),
     "scales, heads that share rows, and the state before": """
 dim T = 45, H = 2, P = 16, N = 16
 input x: f16[T, H, P], a: f32[T, H], dt: f32[T, H], K: f16[T, N], C: f16[T, N]
