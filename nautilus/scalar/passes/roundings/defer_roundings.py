@@ -9,10 +9,9 @@ row would be visited twice: for ``m`` and ``z``, and for the product.  This beco
 
     sum[j](narrow<f16>(exp(S[i, j] - m[i])) / z[i] * V[j, d])
 
-Both are a rounding of the same factor with a relative error of at most the unit roundoff, so they differ by less than
-two units in the last place of the quotient, where the contract allows the compiler to round a factor of a product to
-the type of the tensor beside it (``grammar/README.md``, "Numbers").  The stated error has the rounding of the spec and
-that of the kernel.
+Both round the same factor once, with a relative error of at most the unit roundoff, where the contract allows
+the compiler to round a factor of a product to the type of the tensor beside it (``grammar/README.md``, "Numbers").  The
+stated error has the rounding of the spec and that of the kernel.
 
 A rounded factor of a sum qualifies where
 
