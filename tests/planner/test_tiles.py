@@ -81,6 +81,14 @@ def test_large_products_of_f32_have_stored_parts() -> None:
     assert [k.mapping.engine for k in strict.context.schedule.kernels] == ["warp"]
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_tiles_of_triangular_products_are_fetched_longest_first(dtype: str) -> None:
+    text = f"dim N = 4096\ninput L: {dtype}[N, N]\noutput A: {dtype}[N, N]\n"
+    made = schedule_of(f"{text}A[i, j] = sum[k | k <= i and k <= j](L[i, k] * L[j, k])\n").kernels[-1]
+    plan = warpgroup_of(made)
+    assert (plan.persistent, plan.raster_order, plan.producer_registers) == ("dynamic", "longest-first", 40)
+
+
 def test_short_and_few_rows_keep_the_general_plan() -> None:
     k = planned("attention/causal_decode", "sm_90", N=200)
     assert tiles(k)["i"] == 16

@@ -151,3 +151,13 @@ def _periods(e: Expr, loop: str) -> Iterator[int]:
         case _:
             for x in children(e):
                 yield from _periods(x, loop)
+
+
+def uneven(defs: Iterable[Def], loop: str | None, grid: Collection[str]) -> bool:
+    """Whether a condition relates ``loop`` to an axis of ``grid``, so that blocks differ in their iteration counts.
+
+    What a condition reads at each term, as the mask of a dropout, bounds no loop.
+    """
+    parts = [c for d in defs for c in conjuncts(d.guard)]
+    at_terms = {c for c in parts if any(loop in free_vars(ld) for ld in loads(c))}
+    return any(loop in free_vars(c) and not free_vars(c).isdisjoint(grid) for c in parts if c not in at_terms)
