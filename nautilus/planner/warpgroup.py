@@ -131,9 +131,7 @@ def gemm(
     factors = [strip_conversions(e) for d in products for e in children(strip_conversions(d.value))]
     operands = [e for e in factors if isinstance(e, Load)]
     step = gcd(step_within(products, 2 * STEP // operand.bytes), digit(operands, loop))
-    if step * operand.bytes < SHORTEST:
-        return None
-    if rows < 128 or columns < 64 or extent(unified, loop) < step:
+    if step * operand.bytes < SHORTEST or rows < 128 or columns < 64 or extent(unified, loop) < step:
         return None
     sides = {x for s in (row, column) for x, _, _ in s.axes}
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
@@ -168,11 +166,10 @@ def gemm(
         return None
     _, tile, stages = best
     fetches = fetches_tiles(plan, unified, loop)
-    order: RasterOrder = "longest-first" if fetches else "grouped"
     low, high = registers(fetches) if tile.warpgroups == WARPGROUPS else (32, 160)
     mapping = WarpgroupPlan(
         warpgroups=tile.warpgroups, tile_scheduling="pingpong" if tile.pingpong else "cooperative", stages=stages,
-        epilogue="tma", store_columns=_chunk(unified, tile.columns // dots), raster_order=order,
+        epilogue="tma", store_columns=_chunk(unified, tile.columns // dots), raster_order=rasterised(fetches),
         raster_group=(2048 if tile.columns > 256 or tile.warpgroups > WARPGROUPS else 1024) // tile.rows,
         producer_registers=low, consumer_registers=high, persistent="dynamic" if fetches else "static",
         pipeline_mma=False,
@@ -185,6 +182,11 @@ def gemm(
 def fetches_tiles(plan: KernelPlan, unified: Unified, loop: str) -> bool:
     """Whether the blocks of a GEMM take tiles from a counter, because loops have different lengths."""
     return uneven(unified.defs, loop, [a.name for a in plan.axes if a.role == GRID])
+
+
+def rasterised(fetches: bool) -> RasterOrder:
+    """The order of tiles, of which long ones are fetched first."""
+    return "longest-first" if fetches else "grouped"
 
 
 def registers(fetches: bool) -> tuple[int, int]:

@@ -14,7 +14,6 @@ from nautilus.core.expr.nodes import Load, Op, Var
 from nautilus.core.expr.products import strip_conversions
 from nautilus.core.functions.parts import STORED
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan
-from nautilus.core.schedule.mapping import RasterOrder
 from nautilus.core.types import DType
 from nautilus.planner.products.boxes import LINE, Side
 from nautilus.planner.products.dots import digit
@@ -24,6 +23,7 @@ from nautilus.planner.warpgroup import (
     WARPGROUPS,
     extent,
     fetches_tiles,
+    rasterised,
     registers,
     shape_of,
     useful,
@@ -79,12 +79,11 @@ def gemm_in_parts(
     if stored > rates.STORED_SHARE * work / (rates.SHIFTED if shifted else rates.REGISTERS):
         return None
     fetches = fetches_tiles(plan, unified, loop)
-    order: RasterOrder = "longest-first" if fetches else "grouped"
     producer, consumer = registers(fetches)
     mapping = WarpgroupPlan(
-        warpgroups=WARPGROUPS, stages=_stages(limits, rows, columns, step), epilogue="tma", raster_order=order,
-        raster_group=1024 // rows, producer_registers=producer, consumer_registers=consumer,
-        persistent="dynamic" if fetches else "static", pipeline_mma=False,
+        warpgroups=WARPGROUPS, stages=_stages(limits, rows, columns, step), epilogue="tma",
+        raster_order=rasterised(fetches), raster_group=1024 // rows, producer_registers=producer,
+        consumer_registers=consumer, persistent="dynamic" if fetches else "static", pipeline_mma=False,
     )  # fmt: skip
     return with_tiles(plan, row.tiles(rows) | column.tiles(columns) | {loop: step}, mapping)
 
