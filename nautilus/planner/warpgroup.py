@@ -43,7 +43,7 @@ from nautilus.planner.products.back_to_back import (
     whole_tiles,
 )
 from nautilus.planner.products.boxes import Side
-from nautilus.planner.products.dots import Dot, digit, dot_of, step_within, uneven
+from nautilus.planner.products.dots import Dot, digit, dot_of, lengths_differ, step_within
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
@@ -181,7 +181,7 @@ def gemm(
 
 def fetches_tiles(plan: KernelPlan, unified: Unified, loop: str) -> bool:
     """Whether the blocks of a GEMM take tiles from a counter, because loops have different lengths."""
-    return uneven(unified.defs, loop, [a.name for a in plan.axes if a.role == GRID])
+    return lengths_differ(unified.defs, loop, [a.name for a in plan.axes if a.role == GRID])
 
 
 def rasterised(fetches: bool) -> RasterOrder:

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Iterator
 from math import gcd, prod
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, loads
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Var, children, free_vars, loads
 from nautilus.core.expr.products import matrix_product
+from nautilus.core.index.simplify import linear_in
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
@@ -153,11 +154,16 @@ def _periods(e: Expr, loop: str) -> Iterator[int]:
                 yield from _periods(x, loop)
 
 
-def uneven(defs: Iterable[Def], loop: str | None, grid: Collection[str]) -> bool:
-    """Whether a condition relates ``loop`` to an axis of ``grid``, so that blocks differ in their iteration counts.
+def lengths_differ(defs: Iterable[Def], loop: str, grid: Collection[str]) -> bool:
+    """Whether a condition compares ``loop`` with an axis of ``grid``, so that blocks differ in their iteration counts.
 
-    What a condition reads at each term, as the mask of a dropout, bounds no loop.
+    What a condition reads at each term, as the mask of a dropout, bounds no loop, and neither does the edge of a tensor
+    that the taps of a filter reach, which are digits of the loop.
     """
-    parts = [c for d in defs for c in conjuncts(d.guard)]
-    at_terms = {c for c in parts if any(loop in free_vars(ld) for ld in loads(c))}
-    return any(loop in free_vars(c) and not free_vars(c).isdisjoint(grid) for c in parts if c not in at_terms)
+    return any(_bounds(c, loop, grid) for d in defs for c in conjuncts(d.guard))
+
+
+def _bounds(c: Expr, loop: str, grid: Collection[str]) -> bool:
+    if not isinstance(c, Op) or c.op not in COMPARISONS or free_vars(c).isdisjoint(grid) or loop not in free_vars(c):
+        return False
+    return all(loop not in free_vars(e) or linear_in(e, loop) is not None for e in c.args)

@@ -18,7 +18,7 @@ from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2
 from nautilus.core.types import DType
 from nautilus.planner.draft import Draft
-from nautilus.planner.products.dots import full_operands, step_within, uneven
+from nautilus.planner.products.dots import full_operands, step_within
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, TILE
 
@@ -194,4 +194,7 @@ def _more_warps(g: Draft, warps: tuple[int, int]) -> tuple[int, int]:
 
 
 def _uneven(g: Draft) -> bool:
-    return uneven(g.defs, g.loop, {x for x, a in g.roles.items() if a.role == GRID})
+    """Whether a condition relates the shared loop to a grid axis, so that blocks differ in their iteration counts."""
+    grid = {x for x, a in g.roles.items() if a.role == GRID}
+    uses = [free_vars(d.guard) for d in g.defs if d.guard is not None]
+    return any(g.loop in names and names & grid for names in uses)
