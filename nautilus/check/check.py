@@ -362,7 +362,12 @@ class Check:
 
     def approximated(self, name: str, step: Level | None) -> bool:
         """Whether ``step`` (None: any) may change the value of ``name`` over the reals by a stated error."""
-        return name in self.bounds and self.bounds[name].form and (step is None or step.step == "hardware-math")
+        if name not in self.bounds:
+            return False
+        steps = {r.name for r in self.trace.records if any(c.rule == "defer-roundings" for c in r.certificates)}
+        if self.bounds[name].form:
+            steps.add("hardware-math")
+        return bool(steps) and (step is None or step.step in steps)
 
     def tied(self, name: str, given: InputSet) -> bool:
         """Whether ``name`` is a discrete output that ties in these inputs may decide either way."""

@@ -119,7 +119,7 @@ SCALAR = Stage(
         *("roundings.round_temps:RoundTemps", "simplify:Simplify"),
         *("inline:Inline", "simplify:Simplify", "results.choose_terms:ChooseTerms"),
         *("positions.expand_gathers:ExpandGathers", "results.unroll_reductions:UnrollReductions"),
-        "windows.count_terms:CountTerms",
+        *("windows.count_terms:CountTerms", "roundings.defer_roundings:DeferRoundings"),
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
         *("windows.join_shifts:JoinShifts", "windows.separate_windows:SeparateWindows"),
         "axes.separate_digits:SeparateDigits",

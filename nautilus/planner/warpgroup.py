@@ -31,6 +31,7 @@ from nautilus.core.index.simplify import bounds, divisor, linear_in
 from nautilus.core.index.sizes import blocks, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
+from nautilus.core.schedule.mapping import RasterOrder
 from nautilus.core.types import DType
 from nautilus.planner.products.back_to_back import SHORTEST as SHORTEST_STEP
 from nautilus.planner.products.back_to_back import (
@@ -42,7 +43,7 @@ from nautilus.planner.products.back_to_back import (
     whole_tiles,
 )
 from nautilus.planner.products.boxes import Side
-from nautilus.planner.products.dots import Dot, digit, dot_of, step_within
+from nautilus.planner.products.dots import Dot, digit, dot_of, lengths_differ, step_within
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
@@ -130,9 +131,7 @@ def gemm(
     factors = [strip_conversions(e) for d in products for e in children(strip_conversions(d.value))]
     operands = [e for e in factors if isinstance(e, Load)]
     step = gcd(step_within(products, 2 * STEP // operand.bytes), digit(operands, loop))
-    if step * operand.bytes < SHORTEST:
-        return None
-    if rows < 128 or columns < 64 or extent(unified, loop) < step:
+    if step * operand.bytes < SHORTEST or rows < 128 or columns < 64 or extent(unified, loop) < step:
         return None
     sides = {x for s in (row, column) for x, _, _ in s.axes}
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
@@ -166,16 +165,33 @@ def gemm(
     if best is None:
         return None
     _, tile, stages = best
-    low, high = (24, 240) if tile.warpgroups == WARPGROUPS else (32, 160)
+    fetches = fetches_tiles(plan, unified, loop)
+    low, high = registers(fetches) if tile.warpgroups == WARPGROUPS else (32, 160)
     mapping = WarpgroupPlan(
         warpgroups=tile.warpgroups, tile_scheduling="pingpong" if tile.pingpong else "cooperative", stages=stages,
-        epilogue="tma", store_columns=_chunk(unified, tile.columns // dots), raster_order="grouped",
+        epilogue="tma", store_columns=_chunk(unified, tile.columns // dots), raster_order=rasterised(fetches),
         raster_group=(2048 if tile.columns > 256 or tile.warpgroups > WARPGROUPS else 1024) // tile.rows,
-        producer_registers=low, consumer_registers=high, persistent="static", pipeline_mma=False,
+        producer_registers=low, consumer_registers=high, persistent="dynamic" if fetches else "static",
+        pipeline_mma=False,
         ordered_mma=scaled and not tile.pingpong,  # 5% faster on an H200; products without scales are slower
     )  # fmt: skip
     sizes = row.tiles(tile.rows) | column.tiles(tile.columns // dots) | {loop: step}
     return with_tiles(plan, sizes, mapping)
+
+
+def fetches_tiles(plan: KernelPlan, unified: Unified, loop: str) -> bool:
+    """Whether the blocks of a GEMM take tiles from a counter, because loops have different lengths."""
+    return lengths_differ(unified.defs, loop, [a.name for a in plan.axes if a.role == GRID])
+
+
+def rasterised(fetches: bool) -> RasterOrder:
+    """The order of tiles, of which long ones are fetched first."""
+    return "longest-first" if fetches else "grouped"
+
+
+def registers(fetches: bool) -> tuple[int, int]:
+    """Registers of a thread of the producer and of two consumer warpgroups; a producer that fetches tiles has more."""
+    return (40, CONSUMER) if fetches else (24, 240)
 
 
 def _stages(limits: Limits, tile: Tile, stage: int, results: int) -> int:

@@ -12,6 +12,7 @@ from nautilus.targets.limits import MMA_DEPTH
 from nautilus.targets.memory_rates import LAUNCH, MEMORY, SECTOR
 
 MASKED: Final = 120e12  # operations a second by warps, where some tiles of a matrix have masks
+MASKED_F32: Final = 45e12  # the same of f32, in parts in registers (39 to 49 in three products)
 SPLIT: Final = 64  # terms of the shortest chunk of a split loop
 LEAST: Final = 1 << 24  # terms of the smallest product that takes longer than one more kernel
 MATRICES_SHARE: Final = 0.8  # time with stored matrices, at most, as a share of that without

@@ -21,6 +21,6 @@ LAUNCHES: Final = 10e-6  # seconds of the kernels that store parts
 STORED_SHARE: Final = 0.9  # time with stored parts, at most, as a share of that with parts in registers
 
 
-def stored_seconds(operations: int, share: float, elements: int) -> float:
+def stored_seconds(operations: float, share: float, elements: int) -> float:
     """The time of ``operations`` in stored parts of ``elements``, in tiles of which the part ``share`` is used."""
     return operations / (STORED * share) + elements * BYTES / MEMORY + LAUNCHES

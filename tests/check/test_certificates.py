@@ -21,6 +21,7 @@ from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.narrow import Narrow
 from nautilus.scalar.passes.reorder import Reorder
 from nautilus.scalar.passes.rolling_update import RollingUpdate
+from nautilus.scalar.passes.roundings.defer_roundings import DeferRoundings
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.split import Split
 
@@ -115,6 +116,15 @@ def test_equal_factors_of_sums_of_sums_are_put_back_one_by_one() -> None:
 
 def test_a_narrowing_that_meets_no_narrow_tensor_fails(found: dict[str, Certificate]) -> None:
     assert not check(replace(found["narrow"], bindings=())).ok
+
+
+def test_a_deferred_rounding_stays_one_to_the_type_that_it_meets() -> None:
+    program = Simplify().apply(Inline().apply(lower(load_text(SPEC.replace("P[i, j] =", "P: f16[i, j] =")))))
+    _, (c,) = DeferRoundings().derive(program)
+    assert check(c).ok
+    other = rewrite(c.after, lambda n: replace(n, dtype=DType.BF16) if isinstance(n, Op) and n.op == "narrow" else None)
+    twice = rewrite(c.after, lambda n: Op("mul", (n, n), n.dtype) if isinstance(n, Op) and n.op == "div" else None)
+    assert not any(check(replace(c, after=e)).ok for e in (other, twice, c.before))
 
 
 def test_conditions_that_never_hold_prove_nothing(found: dict[str, Certificate]) -> None:

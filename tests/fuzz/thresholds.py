@@ -48,7 +48,7 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
     "nautilus.scalar.passes.positions.invert_reads": {"RUN": 8},
     "nautilus.scalar.passes.results.order_temps": {"AGAIN": 1},
     "nautilus.scalar.passes.windows.order_operands": {"AGAIN": 2, "GAIN": 1e30, "WHOLE": 2},
-    "nautilus.passes.selection.inline_choice": {"WINDOW_SLOTS": 8, "LAUNCH": 0},
+    "nautilus.passes.selection.inline_choice": {"WINDOW_SLOTS": 8, "AGAIN_PAIRS": 2, "LAUNCH": 0},
     "nautilus.scalar.passes.windows.rescale_scans": {"CHUNK": 4, "SHORTEST": 5},
     "nautilus.scalar.passes.recurrences.chunk_matrix_states": {
         "LENGTHS": (2, 4), "GAIN": 1e30, "_LEAST_AXIS": 1,

@@ -129,7 +129,7 @@ def test_a_certifying_pass_says_so_in_its_type() -> None:
     certifying = {p.name for s in STAGES for p in s.passes if issubclass(load_pass(p.name, p.target), CertifyingPass)}
     assert certifying == {
         *("inline", "unroll-reductions", "split-sums", "factor", "order-contractions"),
-        *("join-sums", "narrow", "orient-products", "separate-windows"),
+        *("join-sums", "narrow", "defer-roundings", "orient-products", "separate-windows"),
         *(
             "join-groups",
             "scale-products",

@@ -81,6 +81,18 @@ def test_large_products_of_f32_have_stored_parts() -> None:
     assert [k.mapping.engine for k in strict.context.schedule.kernels] == ["warp"]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "terms", "uneven"),
+    [("f32", "k <= i and k <= j", True), ("bf16", "k <= i", True), ("bf16", "i - 1000 <= k and k <= i + 1000", False)],
+)
+def test_tiles_of_different_lengths_are_fetched_longest_first(dtype: str, terms: str, uneven: bool) -> None:
+    text = f"dim N = 4096\ninput L: {dtype}[N, N]\noutput A: {dtype}[N, N]\n"
+    made = schedule_of(f"{text}A[i, j] = sum[k | {terms}](L[i, k] * L[j, k])\n").kernels[-1]
+    plan = warpgroup_of(made)
+    want = ("dynamic", "longest-first", 40) if uneven else ("static", "grouped", 24)
+    assert (plan.persistent, plan.raster_order, plan.producer_registers) == want
+
+
 def test_short_and_few_rows_keep_the_general_plan() -> None:
     k = planned("attention/causal_decode", "sm_90", N=200)
     assert tiles(k)["i"] == 16

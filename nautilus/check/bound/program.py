@@ -46,6 +46,7 @@ from nautilus.scalar.passes.results.reduce_rows import ReduceRows
 from nautilus.scalar.passes.results.sink_gathers import SinkGathers
 from nautilus.scalar.passes.results.store_partial_sums import StorePartialSums
 from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
+from nautilus.scalar.passes.roundings.defer_roundings import DeferRoundings
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.windows.count_terms import CountTerms
 from nautilus.scalar.passes.windows.join_shifts import JoinShifts
@@ -62,7 +63,7 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
         *(Simplify(), Inline(schedule), Simplify(), ChooseTerms(spec), ExpandGathers(spec), UnrollReductions()),
-        CountTerms(),
+        *(CountTerms(), DeferRoundings(schedule, strict=precision == "strict", again=True)),
         *(SplitSums(spec), Factor(schedule), Simplify()),
         *(JoinShifts(), SeparateWindows(), SeparateDigits(spec)),
         *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits()),

@@ -34,7 +34,7 @@ def misplaced(
         return f"the modules have no {c.subject}"
     if c.rule in ("rolling-update", "split-k-update", "distribute"):
         return unproved(c, after)
-    if c.rule not in ("narrow", "factor"):
+    if c.rule not in ("narrow", "factor", "defer-roundings"):
         return ""
     ends = new.expressions.union(*(walk(o.before) for o in later))
     missing = next((part for part in _elements(c.after) if part not in ends), None)

@@ -46,7 +46,7 @@ def placed(certificates: Sequence[Certificate], n: int, before: Any, after: Any)
 def narrowings(records: Sequence[Record]) -> Iterator[tuple[str, Verdict]]:
     """``(stage/pass, verdict)`` on the ranges of factors after every pass that certifies a narrowing."""
     for record in records:
-        if any(c.rule == "narrow" for c in record.certificates):
+        if any(c.rule in ("narrow", "defer-roundings") for c in record.certificates):
             verdict: Verdict = load("nautilus.check.validate.ranges.narrowing:validate")(record.module)
             yield f"{record.stage.name}/{record.name}", verdict
 

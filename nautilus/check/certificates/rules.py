@@ -3,7 +3,8 @@
 :func:`check` checks the form of both sides where the rule defines it, then decides ``before == after`` where the
 conditions hold (:mod:`nautilus.check.validate.identities`).  Reductions are instantiated with few elements; a load is
 an unknown number that depends on its indices.  All computation is over the reals, so a permitted ``narrow`` is the
-identity; its rule admits it only for a factor that meets a 16-bit or 8-bit operand.
+identity; its rule admits it only for a factor that meets a 16-bit or 8-bit operand.  A rounding of the spec that a
+permitted one replaces has the rules of that one.
 
 An identity that does not hold everywhere holds on a *domain*, which the verdict names: ``finite`` leaves out inf and
 NaN, ``generic`` in addition zeros and equal, huge and tiny numbers, as a rewrite by division needs, and ``positive``
@@ -35,6 +36,8 @@ def check(c: Certificate, seed: int = 0) -> Verdict:
             if tried[-1].ok:
                 return tried[-1]
         return tried[0]
+    if c.rule == "defer-roundings":
+        return _compare(replace(c, before=_permitted(c.before)), seed)
     return _compare(c, seed)
 
 
@@ -111,6 +114,26 @@ def _narrow(c: Certificate) -> str:
     if len(kinds) != len(c.bindings) or any(k.bits < n.dtype.bits for k, n in zip(kinds, met, strict=False)):
         return "the factor is not rounded exactly once, or the type is narrower than that of the other factor"
     return ""
+
+
+def _defer_roundings(c: Certificate) -> str:
+    """Check that a factor is rounded once on both sides, to the type of a number of 16 bits that it meets."""
+    sides = [[n for n in walk(e) if _is_rounding(n)] for e in (c.before, c.after)]
+    kinds = [(n.op, n.dtype) for side in sides for n in side if isinstance(n, Op)]
+    met = [n.dtype for name, e in c.bindings for n in _through_casts(e) if name == "meets" and n.dtype.bits <= 16]
+    if not met or kinds != [("cast", met[0]), ("narrow", met[0])]:
+        return "the factor is not rounded once on each side, to the type of the number that it meets"
+    return ""
+
+
+def _is_rounding(e: Expr) -> bool:
+    """Whether ``e`` converts a float to a shorter one."""
+    return isinstance(e, Op) and e.op in ("cast", "narrow") and e.dtype.is_float and e.dtype.bits < e.args[0].dtype.bits
+
+
+def _permitted(e: Expr) -> Expr:
+    """``e`` with a rounding that is permitted in the place of one that the spec has."""
+    return rewrite(e, lambda n: replace(n, op="narrow") if isinstance(n, Op) and _is_rounding(n) else None)
 
 
 def _is_element(e: Expr) -> bool:
@@ -198,6 +221,7 @@ _RULES: Mapping[str, Callable[[Certificate], str]] = {
     "split-k-update": _rolling_update,
     "distribute": _distribute,
     "narrow": _narrow,
+    "defer-roundings": _defer_roundings,
     "inline": _inline,
     "lazy-rescale": _lazy_rescale,
 }

@@ -193,7 +193,10 @@ class Schedule:
     ] = True
     narrow: Annotated[
         bool,
-        option("Narrow computed factors of products to the type of the other factor.", read_by=("narrow",)),
+        option(
+            "Narrow computed factors of products to the type of the other factor.",
+            read_by=("narrow", "defer-roundings"),
+        ),
     ] = True
     narrow_to_bytes: Annotated[
         bool | None,

@@ -1,8 +1,8 @@
 """From the linear block number to grid variables, in the order that the schedule states.
 
 * ``natural``: the first grid axis varies slowest.
-* ``longest-first``: an axis on which loop bounds depend becomes the slowest and runs backwards, so
-  that the longest blocks of every other axis start first.
+* ``longest-first``: an axis on which loop bounds depend becomes the slowest, so that the longest blocks of every other
+  axis start first.  It runs backwards, unless it only says where loops begin: those are longest at its beginning.
   With ``l2_supertiles`` the other axes together are cut into that many supertiles, one after the other and
   each longest first, so that the operands that the tiles of a supertile share stay in the L2 cache.
 * ``grouped``: ``raster_group`` tiles of the last axis but one are numbered together, so that tiles that run
@@ -34,25 +34,31 @@ def decode_grid(kernel: TileKernel, mapping: MappingPlan) -> tuple[Expr, Decode]
     if mapping.raster_order == "grouped" and len(grid) >= 2:
         return blocks, _grouped(grid, mapping.raster_group)
     if mapping.raster_order == "longest-first":
-        bound = _bounding(kernel)
-        first = [g for g in grid if g.var in bound]
-        rest = [g for g in grid if g.var not in bound]
+        begins, ends = _bounding(kernel)
+        first = [g for g in grid if g.var in begins | ends]
+        rest = [g for g in grid if g.var not in begins | ends]
         in_supertiles = mapping.l2_supertiles > 1 and first and rest
         decode = dict(_supertiles(first, rest, mapping.l2_supertiles) if in_supertiles else _linear((*first, *rest)))
-        for g in first:
+        for g in (g for g in first if g.var in ends):
             last = calc("sub", g.extent, 1)
             decode[g.var] = simplify(calc("sub", last, decode[g.var]))
         return blocks, tuple((g.var, decode[g.var]) for g in grid)
     return blocks, _linear(grid)
 
 
-def _bounding(kernel: TileKernel) -> frozenset[str]:
-    """Grid variables on which the bounds of a loop depend; what is read at them has no order."""
-    out: frozenset[str] = frozenset()
-    for op in walk_ops(kernel.body):
-        if isinstance(op, ForOp):
-            out |= _outside_reads(op.lo) | _outside_reads(op.hi)
-    return out & {g.var for g in kernel.grid}
+def _bounding(kernel: TileKernel) -> tuple[frozenset[str], frozenset[str]]:
+    """Grid variables on which the beginnings and the ends of loops depend; what is read at them has no order.
+
+    A mask cuts a loop in parts one after another, of which the ends of one are the beginnings of the next one.
+    """
+    grid = {g.var for g in kernel.grid}
+    loops = [op for op in walk_ops(kernel.body) if isinstance(op, ForOp)]
+    first = [op for n, op in enumerate(loops) if n == 0 or op.lo != loops[n - 1].hi]
+    last = [op for n, op in enumerate(loops) if n + 1 == len(loops) or op.hi != loops[n + 1].lo]
+    begins, ends = (
+        frozenset[str]().union(*map(_outside_reads, x)) for x in ([op.lo for op in first], [op.hi for op in last])
+    )
+    return begins & grid, ends & grid
 
 
 def _outside_reads(e: Expr) -> frozenset[str]:

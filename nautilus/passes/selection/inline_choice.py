@@ -11,8 +11,10 @@ that a product projects, is a candidate in every type and before every product: 
 reductions that it reads have no kernel in common.  So is a factor that rounds the result of a product, times
 constants, to 16 bits: where no kernel has both products, the result is in memory anyway, in f32 if the reader rounds
 it.  A sum of several products of which a reader needs columns that lie beside each other, as the gates of a cell do, is
-a candidate too: the products are then one kernel.  All candidates of a program are stored together, since a product
-reaches the faster engine only if both of its operands are tensors; then each alone, if together they are not faster.
+a candidate too: the products are then one kernel.  An element of pairs, as each of the scores that are compared with
+all others, is computed again for each tile of results, unless it is stored.  All candidates of a program are stored
+together, since a product reaches the faster engine only if both of its operands are tensors; then each alone, if
+together they are not faster.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import split_choice
 from nautilus.passes.selection.trial import Trial
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.contractions.shared_parts import slots
 from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.ir import Program
@@ -38,6 +41,9 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 MARGIN = 0.1  # relative gain by the cost model below which the choice of the rules stays
 WINDOW_SLOTS = 128  # an element that is stored and loaded takes about as long as half of them
+PAIR_TILE = 16  # results of a tile that share an element of pairs
+AGAIN_PAIRS = 4 * PAIR_TILE  # results that read an element of pairs, from which on it may be stored
+PAIR_LAUNCHES = 2  # launches that take as long as the elements that tiles of pairs compute again
 _BEFORE = SCALAR.before("inline")
 _ALONE = 3  # candidates that are tried alone
 
@@ -74,6 +80,7 @@ def candidates(defs: Mapping[str, Def], inline: tuple[str, ...], arch: str = DEF
             terms = prod(size(a) or 1 for a in d.axes)
             found |= dict.fromkeys(n for e in factors for n in _stored(e, defs, inline, terms, ends))
         found |= dict.fromkeys(_in_windows(d, defs, inline, machine(arch)))
+        found |= dict.fromkeys(_in_pairs(d, defs, inline, machine(arch)))
         found |= dict.fromkeys(_beside_others(d, defs, inline))
     return tuple(n for n in inline if n in found)
 
@@ -108,6 +115,21 @@ def _in_windows(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...], rates:
         again = prod(reduced[x] for x in moved) * _slots(defs[ld.buffer], defs, inline)
         rate = rates.multiprocessors * rates.fma * rates.clock
         if moved and again >= WINDOW_SLOTS and points(d.par) * again > LAUNCH * 1e-6 * rate:
+            yield ld.buffer
+
+
+def _in_pairs(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...], rates: Machine) -> Iterator[str]:
+    """The candidates that ``d``, a reduction but no product of matrices, reads again for each tile of its results.
+
+    Such as the scores of which each one is compared with all others.
+    """
+    if d.op is None or multiplies_matrices(d):
+        return
+    least = PAIR_LAUNCHES * LAUNCH * 1e-6 * rates.multiprocessors * rates.fma * rates.clock
+    for ld in (ld for ld in d.reads() if ld.buffer in inline and _computes(defs[ld.buffer], defs)):
+        shared = prod(size(a) or 1 for a in d.par if a.name not in free_vars(ld))
+        again = points(d.axes) // PAIR_TILE * _slots(defs[ld.buffer], defs, inline)
+        if shared >= AGAIN_PAIRS and again > least:
             yield ld.buffer
 
 

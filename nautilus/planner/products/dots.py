@@ -8,6 +8,7 @@ from math import gcd, prod
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, loads
 from nautilus.core.expr.products import matrix_product
+from nautilus.core.index.simplify import linear_in
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
@@ -151,3 +152,19 @@ def _periods(e: Expr, loop: str) -> Iterator[int]:
         case _:
             for x in children(e):
                 yield from _periods(x, loop)
+
+
+def lengths_differ(defs: Iterable[Def], loop: str, grid: Collection[str]) -> bool:
+    """Whether an axis of ``grid`` moves one end of ``loop`` alone, so that blocks differ in their iteration counts.
+
+    Chunks and windows have both ends moved.  What a condition reads at each term, as the mask of a dropout, bounds no
+    loop, and neither does the edge of a tensor that the taps of a filter reach, which are digits of the loop.
+    """
+    ends: dict[bool, set[str]] = {True: set(), False: set()}
+    for c in (c for d in defs for c in conjuncts(d.guard)):
+        if not (isinstance(c, Op) and c.op in ("lt", "le", "gt", "ge") and loop in free_vars(c)):
+            continue
+        less, more = (linear_in(e, loop) for e in (c.args if c.op in ("lt", "le") else c.args[::-1]))
+        if less is not None and more is not None and less[0] != more[0]:
+            ends[less[0] > more[0]].update(free_vars(c).intersection(grid))
+    return ends[True] != ends[False]

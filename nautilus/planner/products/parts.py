@@ -17,7 +17,18 @@ from nautilus.core.schedule import KernelPlan, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.planner.products.boxes import LINE, Side
 from nautilus.planner.products.dots import digit
-from nautilus.planner.warpgroup import RESERVE, STEP, WARPGROUPS, extent, shape_of, useful, with_tiles
+from nautilus.planner.warpgroup import (
+    RESERVE,
+    STEP,
+    WARPGROUPS,
+    extent,
+    fetches_tiles,
+    rasterised,
+    registers,
+    shape_of,
+    useful,
+    with_tiles,
+)
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID
@@ -67,10 +78,12 @@ def gemm_in_parts(
     stored = rates.stored_seconds(work, share(best), elements)
     if stored > rates.STORED_SHARE * work / (rates.SHIFTED if shifted else rates.REGISTERS):
         return None
+    fetches = fetches_tiles(plan, unified, loop)
+    producer, consumer = registers(fetches)
     mapping = WarpgroupPlan(
-        warpgroups=WARPGROUPS, stages=_stages(limits, rows, columns, step), epilogue="tma", raster_order="grouped",
-        raster_group=1024 // rows, producer_registers=24, consumer_registers=240, persistent="static",
-        pipeline_mma=False,
+        warpgroups=WARPGROUPS, stages=_stages(limits, rows, columns, step), epilogue="tma",
+        raster_order=rasterised(fetches), raster_group=1024 // rows, producer_registers=producer,
+        consumer_registers=consumer, persistent="dynamic" if fetches else "static", pipeline_mma=False,
     )  # fmt: skip
     return with_tiles(plan, row.tiles(rows) | column.tiles(columns) | {loop: step}, mapping)
 

@@ -57,7 +57,14 @@ from nautilus.core.expr.nodes import (
     substitute,
     walk,
 )
-from nautilus.core.expr.products import factors, matrix_products, product_of, signed_terms, strip_conversions
+from nautilus.core.expr.products import (
+    factors,
+    matrix_products,
+    product_of,
+    signed_terms,
+    strip_conversions,
+    strip_lossless_conversions,
+)
 from nautilus.core.expr.structural import LOGARITHMS
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.simplify import TRUE
@@ -129,7 +136,7 @@ class Split:
 
 def _before(d: Def, bare: Mapping[str, int]) -> int:
     """The sums in a row that a factor has left and whose last one is a factor of ``d``'s element."""
-    read = (x for x in map(strip_conversions, _factors(d.value)[0]) if isinstance(x, Load))
+    read = (x for x in map(strip_conversions, quotient(d.value)[0]) if isinstance(x, Load))
     return max((bare.get(x.buffer, 0) for x in read), default=0)
 
 
@@ -142,12 +149,12 @@ def split_sum(d: Def, defs: Mapping[str, Def], bare: Mapping[str, int] = Mapping
         return None
     names = {a.name for a in d.red}
     ranges = Ranges(defs, d.axes, d.guard)
-    up, down = _without_logarithms(*_factors(d.value), names, ranges)
+    up, down = _without_logarithms(*quotient(d.value), names, ranges)
     up = [f for f in up if not (isinstance(f, Const) and f.value == 1.0)]
     again = _before(d, bare) >= CHAIN
     fixed_up = tuple(f for f in up if not free_vars(f) & names and not (again and loads(f)))
     moving = [f for f in up if f not in fixed_up]
-    fixed_down = tuple(g for g in down if not (again or free_vars(g) & names) and _divides(g, moving, ranges))
+    fixed_down = tuple(g for g in down if not (again or free_vars(g) & names) and divides(g, moving, ranges))
     below = [g for g in down if g not in fixed_down]
     if not (moving or below):
         return None
@@ -181,29 +188,29 @@ def _matrix_product(moving: Sequence[Expr], below: Sequence[Expr], d: Def, range
     return product_of(parts) if found else None
 
 
-def _divides(g: Expr, moving: Sequence[Expr], ranges: Ranges) -> bool:
+def divides(g: Expr, moving: Sequence[Expr], ranges: Ranges) -> bool:
     """Whether ``g`` is not 0, unless one of the factors ``moving`` is 0 as well (module docstring)."""
     low, high = ranges.of(g)
     if low > 0.0 or high < 0.0:
         return True
-    quotients = (ranges.of(Op("div", (x, g), g.dtype)) for x in moving)
+    quotients = (ranges.of(Op("div", (strip_lossless_conversions(x), g), g.dtype)) for x in moving)
     return any(isfinite(low) and isfinite(high) for low, high in quotients)
 
 
-def _factors(e: Expr) -> tuple[list[Expr], list[Expr]]:
+def quotient(e: Expr) -> tuple[list[Expr], list[Expr]]:
     """The operands of a product, above and below its division bars; a sign is the factor -1."""
     match e:
         case Op(op="mul", args=(a, b)):
-            (u, d), (v, f) = _factors(a), _factors(b)
+            (u, d), (v, f) = quotient(a), quotient(b)
             return u + v, d + f
         case Op(op="div", args=(a, b)):
-            (u, d), (v, f) = _factors(a), _factors(b)
+            (u, d), (v, f) = quotient(a), quotient(b)
             return u + f, d + v
         case Op(op="neg", args=(a,)):
-            u, d = _factors(a)
+            u, d = quotient(a)
             return [*u, Const(-1.0, e.dtype)], d
         case Op(op="rcp", args=(a,)):
-            u, d = _factors(a)
+            u, d = quotient(a)
             return d or [Const(1.0, e.dtype)], u
     return [e], []
 
@@ -221,7 +228,7 @@ def _without_logarithms(
         taken = [e for e, less in terms if less and _is_logarithm(e, f) and not free_vars(e).intersection(names)]
         left = Op(f.op, (_sum([x for x in terms if x[0] not in taken], f.dtype),), f.dtype, f.span)
         divisors = [z for e in taken for z in children(e)]
-        if taken and all(ranges.of(z)[0] >= 0.0 and _divides(z, [left], ranges) for z in divisors):
+        if taken and all(ranges.of(z)[0] >= 0.0 and divides(z, [left], ranges) for z in divisors):
             above.append(left)
             below += divisors
         else:
@@ -235,7 +242,7 @@ def _with_logarithms(d: Def, defs: Mapping[str, Def]) -> tuple[Def, list[Certifi
     Such a load is of an output that is not rounded, as a ``logsumexp`` that is stored for a backward pass.
     """
     copies: dict[Expr, Expr] = {}
-    for f in _factors(d.value)[0] if d.op == "sum" else []:
+    for f in quotient(d.value)[0] if d.op == "sum" else []:
         for e, _ in signed_terms(f.args[0]) if isinstance(f, Op) and f.op in LOGARITHMS else []:
             made = defs.get(e.buffer) if isinstance(e, Load) and e.dtype is DType.F32 else None
             if made is None or made.op is not None or made.guard is not None or made.at is not None:

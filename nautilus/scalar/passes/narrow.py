@@ -234,7 +234,7 @@ def _beside(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def], to_bytes: 
     """The product of a tensor and a computed factor, which becomes narrow; None where ``pair`` is something else."""
     for n in (1, 0):
         tensor, factor = pair[n], pair[1 - n]
-        met = _tensor(tensor) or _typed(tensor)
+        met = tensor_type(tensor) or rounded_type(tensor)
         if met is None or not _computed(factor, met):
             continue
         short = to_bytes and met.is_float8 and _is_of_bytes(d, factor, tensor, defs)
@@ -300,7 +300,7 @@ def _both(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed 
     plain = in_bf16(*pair) or (DType.BF16 in types and DType.F16 not in types)
     again = any(_is_rounded_elsewhere(d, side, defs) for side in pair)
     target = DType.BF16 if plain or again else DType.F16
-    if not all(made_from) or any(_tensor(side) is not None or _typed(side) is not None for side in pair):
+    if not all(made_from) or any(tensor_type(side) is not None or rounded_type(side) is not None for side in pair):
         return None
     (left, one), (right, other) = (_side(d, side, target, defs) for side in pair)
     if wide := [side for side in (left, right) if side.dtype is DType.TF32]:
@@ -338,10 +338,10 @@ def widened(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:
     """The product of two 8-bit factors, which become 16-bit ones (module docstring); None for another sum."""
     parts, lengths = factors(d.value), [size(a) for a in d.red]
     short = None not in lengths and prod(n or 1 for n in lengths) <= _SHORT_AXIS
-    if len(parts) != 2 or not short or not all(_tensor(p) in SHORT for p in parts):
+    if len(parts) != 2 or not short or not all(tensor_type(p) in SHORT for p in parts):
         return None
     for e in (e for r in defs.values() if r.op == "sum" for e in factors(r.value)):
-        target = _tensor(e)
+        target = tensor_type(e)
         if target is not None and target.is_half and any(ld.buffer == d.name for ld in loads(e)):
             return _wider(d, parts, target)
     return None
@@ -350,7 +350,7 @@ def widened(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:
 def exact(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:
     """The matrix product of two 8-bit floats as one of f16; None for another sum."""
     parts = factors(d.value)
-    if d.value.dtype is not DType.F32 or len(parts) != 2 or not all(_tensor(p) in SHORT for p in parts):
+    if d.value.dtype is not DType.F32 or len(parts) != 2 or not all(tensor_type(p) in SHORT for p in parts):
         return None
     sides = two_sides(parts, [a.name for a in d.par], [a.name for a in d.red])
     return _wider(d, parts, DType.F16) if any(sides) else None
@@ -362,7 +362,7 @@ def _wider(d: Def, parts: Sequence[Expr], target: DType) -> Narrowed:
     return Narrowed(d, sides, (0, 1), bindings, "the wider type holds both factors exactly")
 
 
-def _tensor(e: Expr) -> DType | None:
+def tensor_type(e: Expr) -> DType | None:
     """The 16-bit or 8-bit float type of a loaded element, or of a narrowed factor, under a widening cast."""
     match e:
         case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
@@ -372,7 +372,7 @@ def _tensor(e: Expr) -> DType | None:
     return None
 
 
-def _typed(e: Expr) -> DType | None:
+def rounded_type(e: Expr) -> DType | None:
     """The 16-bit type to which the spec rounds ``e``, an element of a typed definition."""
     match e:
         case Op(op="cast", args=(Op(op="cast", dtype=dtype),)) if dtype.is_half:
@@ -386,7 +386,7 @@ def _qualifies(d: Def, parts: Sequence[Expr], k: int, grouped: bool) -> bool:
     They do where both sides have a parallel axis of their own, or one has and the other one is shared by groups of
     points (``grouped``) or by those whose index names it (``W[expert[t], k, n]``), and they share a reduced one.
     """
-    met, others = _tensor(parts[k]), [p for n, p in enumerate(parts) if n != k]
+    met, others = tensor_type(parts[k]), [p for n, p in enumerate(parts) if n != k]
     if met is None or not others or (len(others) == 1 and not _computed(others[0], met)):
         return False
     left, right = frozenset[str]().union(*map(free_vars, others)), free_vars(parts[k])
@@ -404,7 +404,7 @@ def _computed(e: Expr, met: DType) -> bool:
     """
     if isinstance(e, Op) and e.op == "cast" and isinstance(e.args[0], Op) and e.args[0].op == "narrow":
         return False
-    if _typed(e) is met:
+    if rounded_type(e) is met:
         return False
-    own = _tensor(e)
+    own = tensor_type(e)
     return own is None or (own is DType.BF16 and met is DType.F16) or (own in SHORT and met.is_half)

@@ -61,6 +61,10 @@ SPECS: dict[str, str] = {
     "typed intermediate": _ab(
         "f16", "f16", "f32", "H: f16[i, k] = A[i, k] / 3\nY[i, j] = sum[k](H[i, k] * B[k, j])\n"
     ),
+    "typed probabilities": (
+        "dim M = 20, N = 77, D = 16\ninput S: f32[M, N]\ninput V: f16[N, D]\noutput O: f32[M, D]\n"
+        "P: f16[i, j] = softmax[j](S[i, j])\nO[i, d] = sum[j](P[i, j] * V[j, d])\n"
+    ),
     "quantised weights": (
         "dim M = 40, K = 64, N = 32\ninput X: f16[M, K]\ninput W: i8[N, K]\ninput s: f16[N]\noutput Y: f16[M, N]\n"
         "Y[i, j] = sum[k](X[i, k] * f16(W[j, k])) * s[j] / 64\n"

@@ -128,6 +128,13 @@ output Y: f16[B, T, C]
 A[b, t, c: C] = X[b, t, c] * sigmoid(X[b, t, c + C])
 Y[b, t: T, c] = sum[k: 31 | 0 <= t + k - 15 < T](A[b, t + k - 15, c] * W[k, c])
 """
+RANKS = """
+dim T = 8192, E = 256
+input X: f32[T, E]
+output R: f32[T, E]
+s[t, e] = softplus(X[t, e])
+R[t, e] = sum[f](1 if s[t, f] > s[t, e] else 0)
+"""
 TYPED = GATED.replace("{type}", ": bf16")
 
 
@@ -151,6 +158,9 @@ def request(text: str, schedule: Schedule | None = None) -> Request:
         (WINDOWS.replace("X[b, t, c] * sigmoid(X[b, t, c + C])", "2 * X[b, t, c]"), ()),
         (SAMPLED.replace("O = 128", "O = 64"), ()),
         (SAMPLED.replace("at[p, k]", "p // 8"), ()),
+        (RANKS, ("s",)),
+        (RANKS.replace("E = 256", "E = 32"), ()),
+        (RANKS.replace("softplus(X[t, e])", "X[t, e]"), ()),
         (PAIRS, ("T",)),
         (PAIRS.replace("T: bf16", "T"), ()),
     ],

@@ -11,33 +11,37 @@ without one.  So the elements that the condition leaves out are stored as 0, whi
     Y_left[i, k] = L[i, k] if k <= i else 0     ;   Y[i, m] sum= Y_left[i, k] * X[k, m] where k <= i
 
 The condition stays: it shortens the loop, and the support says that it needs no mask.  All axes of the condition are
-axes of the operand, which is read at axes of the product, each by itself, and is converted to types that hold all of
-its values, or is computed from inputs that are not much smaller and rounded to 16 bits.  An operand that is computed
-from results of reductions, as probabilities are, stays: one kernel may compute both.  The condition has no number
-that is known at launch only, because the share of the terms that it leaves decides.  It may read inputs, as that of a
-dropout does, and is then taken to leave all terms.  The other operand's inf and NaN stay out of the sum as those of any
-masked product do (``recompute-masked``).
+axes of the operand, which is read at axes of the product, each by itself; of a conjunction, each part may have another
+operand, as that of two triangular matrices.  An operand of 16 bits is converted to types that hold all of its values,
+or is computed from inputs that are not much smaller and rounded to 16 bits; of f32, both operands are tensors, whose
+parts are stored (``store-parts``).  An operand that is computed from results of reductions, as probabilities are,
+stays: one kernel may compute both.  The condition has no number that is known at launch only, because the share of the
+terms that it leaves decides.  It may read inputs, as that of a dropout does, and is then taken to leave all terms.  The
+other operand's inf and NaN stay out of the sum as those of any masked product do (``recompute-masked``).
 
 The pass applies where warpgroup MMAs are predicted to be faster by a margin, although the temp is written and read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Var, free_vars, identity, loads, substitute, walk
 from nautilus.core.expr.products import strip_lossless_conversions
 from nautilus.core.index.sizes import nominal, volume
 from nautilus.core.records import dataclass
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.domains import admitted_share
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
-from nautilus.targets import matrix_rates, window_rates
+from nautilus.targets import matrix_rates, part_rates, window_rates
 from nautilus.targets.limits import limits
 from nautilus.targets.records import DEFAULT_TARGET
 
@@ -59,36 +63,54 @@ class StoreMasked:
             return program
         for d in find_defs(program).values():
             inputs = frozenset(b.name for b in program.buffers if b.space is Space.INPUT)
-            side = _masked(d, inputs)
-            if side is not None and _is_faster(d, side) and not _is_spread(program, d, side):
-                program = _stored(program, d, side)
+            sides = _masked(d, inputs)
+            if sides and _is_faster(d, sides) and not any(_is_spread(program, d, side) for side in sides):
+                program = _stored(program, d, sides)
         return program
 
 
-def _masked(d: Def, inputs: frozenset[str]) -> int | None:
-    """The operand of product ``d`` that has all axes of its condition; None where there is none."""
+def _masked(d: Def, inputs: frozenset[str]) -> dict[int, Expr]:
+    """The conditions of product ``d`` by the operand that has all of their axes; none where one has no such operand."""
     product = dense_product(d)
     if product is None or d.guard is None or not isinstance(d.value, Op):
-        return None
+        return {}
     if any(isinstance(e, Param) or (isinstance(e, Load) and e.buffer not in inputs) for e in walk(d.guard)):
-        return None
-    used, red = free_vars(d.guard), {a.name for a in d.red}
-    found = [_element(e) for e in d.value.args]
-    if None in found:
-        return None
-    for side, own in enumerate((product.rows, product.columns)):
-        e = found[side]
-        assert e is not None
-        index = e.index if isinstance(e, Load) else ()
-        plain = all(isinstance(x, Var) for x in index) and len(set(index)) == len(index)
-        made = isinstance(e, Load) or all(ld.buffer in inputs for ld in loads(e))
-        if plain and made and used & red and used & own and used <= free_vars(e):
-            return side
-    return None
+        return {}
+    elements = [_element(e) for e in d.value.args]
+    types = {e.dtype for e in elements if e is not None}
+    if None in elements or (DType.F32 in types and len(types) > 1):
+        return {}
+    red = {a.name for a in d.red}
+    found: dict[int, list[Expr]] = {}
+    for c in conjuncts(d.guard):
+        used = free_vars(c)
+        own = (product.rows, product.columns)
+        sides = [n for n in (0, 1) if used & red and used & own[n] and _has_axes(elements[n], used, inputs)]
+        if not sides:
+            return {}
+        found.setdefault(sides[0], []).append(c)
+    return {side: whole for side in sorted(found) if (whole := conjunction(found[side])) is not None}
+
+
+def _has_axes(e: Expr | None, used: frozenset[str], inputs: frozenset[str]) -> bool:
+    """Whether the operand ``e`` is read at axes of the product, each by itself, and ``used`` are among them.
+
+    It is a tensor, or computed from ``inputs``.
+    """
+    index = e.index if isinstance(e, Load) else ()
+    return (
+        e is not None
+        and used <= free_vars(e)
+        and (isinstance(e, Load) or all(ld.buffer in inputs for ld in loads(e)))
+        and all(isinstance(x, Var) for x in index)
+        and len(set(index)) == len(index)
+    )
 
 
 def _element(factor: Expr) -> Expr | None:
-    """The element of 16 bits that a factor is, in memory or rounded; None for another one."""
+    """The element that a factor is: in memory, or rounded to 16 bits; None for another one."""
+    if isinstance(factor, Load):
+        return factor if factor.dtype is DType.F32 else None
     e = factor.args[0] if isinstance(factor, Op) and factor.op == "cast" else factor
     if not isinstance(e, Op) or isinstance(strip_lossless_conversions(e), Load):
         e = strip_lossless_conversions(factor)
@@ -96,16 +118,21 @@ def _element(factor: Expr) -> Expr | None:
     return e if held and e.dtype.bits == 16 and e.dtype.is_float else None
 
 
-def _is_faster(d: Def, side: int) -> bool:
-    """Whether the product by warpgroups and the store take less time than the product by warps, by a margin."""
+def _is_faster(d: Def, sides: Mapping[int, Expr]) -> bool:
+    """Whether the product by warpgroups and the stores take less time than the product by warps, by a margin."""
     assert isinstance(d.value, Op) and d.guard is not None
-    mine = free_vars(d.value.args[side])
     read = loads(d.guard)
     operations = 2.0 * _volume(d.axes) * (1.0 if read else admitted_share(d.guard, d.axes, _POINTS))
-    bytes_each = 2 + sum(ld.dtype.bytes for ld in read)
-    stored = matrix_rates.store_seconds(bytes_each * _volume([a for a in d.axes if a.name in mine]), 1)
-    by_warps = operations / matrix_rates.MASKED
-    return operations / window_rates.RATE + stored <= matrix_rates.MATRICES_SHARE * by_warps
+    wide = isinstance(d.value.args[0], Load)
+    sizes = [_volume([a for a in d.axes if a.name in free_vars(e)]) for e in d.value.args]
+    each = (DType.F32.bytes if wide else 2) + sum(ld.dtype.bytes for ld in read)
+    stored = matrix_rates.store_seconds(each * sum(sizes[n] for n in sides), len(sides))
+    if wide:
+        product = part_rates.stored_seconds(operations, 1.0, sum(sizes))
+    else:
+        product = operations / window_rates.RATE
+    by_warps = operations / (matrix_rates.MASKED_F32 if wide else matrix_rates.MASKED)
+    return product + stored <= matrix_rates.MATRICES_SHARE * by_warps
 
 
 def _is_spread(program: Program, d: Def, side: int) -> bool:
@@ -116,23 +143,35 @@ def _is_spread(program: Program, d: Def, side: int) -> bool:
     return _volume([a for a in d.axes if a.name in free_vars(operand)]) > _SPREAD * nominal(read)
 
 
-def _stored(program: Program, d: Def, side: int) -> Program:
-    assert isinstance(d.value, Op) and d.guard is not None
-    factors = list(d.value.args)
-    ld = _element(factors[side])
-    assert ld is not None
-    sizes = {a.name: a for a in d.axes}
-    names = [e.name for e in ld.index if isinstance(e, Var)] if isinstance(ld, Load) else sizes.keys() & free_vars(ld)
-    axes = tuple(sizes[x] for x in (names if isinstance(ld, Load) else sizes) if x in names)
-    name = fresh_name(program, f"{d.name}_{('left', 'right')[side]}")
-    element = Op("cast", (ld,), ld.dtype.compute, ld.span)
-    value = calc("select", d.guard, element, identity("sum", element.dtype))
-    support = substitute(d.guard, {a.name: Var(f"i{n}") for n, a in enumerate(axes)})
-    buffer = Buffer(name, ld.dtype, tuple(a.extent for a in axes), Space.TEMP, ld.span, support=support)
-    temp = Def(name, buffer, axes, (), None, value, None, ld.span)
-    load = Load(name, temp.index, ld.dtype, ld.span)
-    factors[side] = Op("cast", (load,), factors[side].dtype, ld.span)
-    return put_defs(program, d.name, (temp, replace(d, value=replace(d.value, args=tuple(factors)))))
+def _converted(e: Expr, dtype: DType) -> Expr:
+    return e if e.dtype is dtype else Op("cast", (e,), dtype, e.span)
+
+
+def _stored(program: Program, d: Def, sides: Mapping[int, Expr]) -> Program:
+    assert isinstance(d.value, Op)
+    parts = list(d.value.args)
+    temps: list[Def] = []
+    copies: dict[tuple[str, Expr], Def] = {}  # of a tensor, by the condition at its places
+    for side, condition in sides.items():
+        ld = _element(parts[side])
+        assert ld is not None
+        sizes = {a.name: a for a in d.axes}
+        index = [e.name for e in ld.index if isinstance(e, Var)] if isinstance(ld, Load) else []
+        axes = tuple(sizes[x] for x in (index or [x for x in sizes if x in free_vars(ld)]))
+        support = substitute(condition, {a.name: Var(f"i{n}") for n, a in enumerate(axes)})
+        temp = copies.get((ld.buffer, support)) if isinstance(ld, Load) else None
+        if temp is None:
+            name = fresh_name(program, f"{d.name}_{('left', 'right')[side]}", [t.name for t in temps])
+            element = _converted(ld, ld.dtype.compute)
+            value = calc("select", condition, element, identity("sum", element.dtype))
+            buffer = Buffer(name, ld.dtype, tuple(a.extent for a in axes), Space.TEMP, ld.span, support=support)
+            temp = Def(name, buffer, axes, (), None, value, None, ld.span)
+            temps.append(temp)
+        if isinstance(ld, Load):
+            copies[ld.buffer, support] = temp
+        place = tuple(Var(a.name) for a in axes)
+        parts[side] = _converted(Load(temp.name, place, ld.dtype, ld.span), parts[side].dtype)
+    return put_defs(program, d.name, (*temps, replace(d, value=replace(d.value, args=tuple(parts)))))
 
 
 def _extent(a: Axis) -> int:

@@ -5,7 +5,9 @@ TMA copies do not load an operand in these cases:
 
 * it is computed, in f32 or narrowed (``narrow``), so that each tile would compute it again inside its loop;
 * its rows are gathered or strided, or are no multiple of 16 bytes;
-* its contiguous axis is no axis of the tile (``A[i, k, h]``), or with elements of 8 bits not the contracted axis.
+* its contiguous axis is no axis of the tile (``A[i, k, h]``, or ``A[i, k, 1]`` of complex numbers), also where it has
+  elements of f32, whose parts have the order of the tensor (``store-parts``);
+* with elements of 8 bits, its contiguous axis is not the contracted one.
 
 Such an operand becomes a temp of its own, in the type that the matrix unit reads:
 
@@ -277,7 +279,9 @@ def _main(factor: Expr, own: Sequence[Axis]) -> Axis:
 def _is_apart(factor: Expr, tile: set[str]) -> bool:
     """Whether the neighbours of an element in memory are in other tiles, so that a tile loads single elements."""
     ld = strip_conversions(factor)
-    return isinstance(ld, Load) and bool(ld.index) and isinstance(ld.index[-1], Var) and ld.index[-1].name not in tile
+    if not (isinstance(ld, Load) and ld.index and isinstance(ld.index[-1], Var | Const)):
+        return False
+    return free_vars(ld.index[-1]).isdisjoint(tile)
 
 
 def _within_tensors(factor: Expr, shapes: Mapping[str, tuple[Extent, ...]], axes: Sequence[Axis]) -> Expr | None:
@@ -322,6 +326,8 @@ def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, B
             return dtype if plain and not loaded else None
         case Op(op=op, dtype=DType.F32) if op != "cast":
             return DType.F32
+        case Load(dtype=DType.F32, index=index) if all(isinstance(e, Var | Const) for e in index):
+            return DType.F32 if _is_apart(factor, tile) else None  # other rows become whole with their parts
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -28,6 +29,17 @@ def value(e: Expr, env: Mapping[str, int]) -> int:
     out = simplify(substitute(e, {k: Const(v, DType.I32) for k, v in env.items()}))
     assert isinstance(out, Const)
     return int(out.value)
+
+
+@pytest.mark.parametrize(
+    ("loops", "backwards"), [(("0", "i0 + 1"), True), (("i0", "3"), False), (("i0", "i0 + 3"), True)]
+)
+def test_the_longest_loops_are_first(loops: tuple[str, str], backwards: bool) -> None:
+    low, high = loops
+    text = re.sub(r"for j0 in 0\.\..*? chain", f"for j0 in {low}..2 chain", attention(64, 64, 32, 32, 16))
+    text = re.sub(r"for j0 in \(.*? chain", f"for j0 in 2..{high} chain", text)
+    _, decode = decode_grid(tile(text).kernels[0], WarpPlan(raster_order="longest-first"))
+    assert value(dict(decode)["i0"], {"block": 0}) == (1 if backwards else 0)
 
 
 @pytest.mark.parametrize(("supertiles", "runs"), [(2, [3, 2]), (5, [1] * 5), (3, [2, 2, 1])])
