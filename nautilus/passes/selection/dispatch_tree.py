@@ -29,6 +29,7 @@ from nautilus.targets.limits import limits
 LEVELS = 4  # thresholds one below the other in the decision tree
 SAVES = 0.1  # least logarithm of the ratio of times that a variant or a threshold saves, summed over the grid
 FAR = 0.5  # logarithm of the ratio of times, beyond which a candidate is not predicted at sizes further away
+NEAR = 8  # times a size of the grid, the next one up to which thresholds are placed in factors of 2; else of 4
 FINE = 16  # a threshold is found to within 1 / FINE of the next size of the grid
 
 Point: TypeAlias = "Mapping[str, int]"  # sizes of the varied dims
@@ -301,7 +302,7 @@ def refined(tree: Dispatch, times: Times, points: Sequence[Point]) -> Dispatch:
 
 
 def placed(tree: Dispatch, times: Times, points: Sequence[Point]) -> Dispatch:
-    """``tree`` over several sizes, with each threshold at the one with the least times among those that double.
+    """``tree`` over several sizes, with each threshold at the one with the least times among those that double it.
 
     ``points``: those for which the tree chooses.  These have one size of the grid, and the next one is far away.
     """
@@ -310,7 +311,8 @@ def placed(tree: Dispatch, times: Times, points: Sequence[Point]) -> Dispatch:
     name = tree.size
     along = sorted({p[name] for p in points})
     here, high = [p for p in points if p[name] == tree.most], along[along.index(tree.most) + 1]
-    doubled = [tree.most << k for k in range(1, (high // max(1, tree.most)).bit_length()) if tree.most << k < high]
+    step = 1 if high <= NEAR * tree.most else 2
+    doubled = [tree.most << k for k in range(step, high.bit_length(), step) if tree.most << k < high]
 
     def cost(most: int) -> float:
         """The sum of the logarithms of times at the sizes ``doubled``, if the threshold is ``most``."""
