@@ -137,7 +137,7 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
         together = max(waited, together) + INDEPENDENT * min(waited, on_chip)
     else:
         together = _overlapped(on_chip, waited, work, active_blocks)
-    launch = m.early_launch if any(isinstance(op, GridWait) for op in kernel.body) else m.launch
+    launch = m.dependent_launch if any(isinstance(op, GridWait) for op in kernel.body) else m.launch
     launch += m.producer_start if work.specialised else 0.0
     total = (max(together, start, serial) + launch) / held
     parts = _parts(work, m, clock, moved, memory, on_chip) | {"atomics": serial, "launch": launch + start}

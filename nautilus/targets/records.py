@@ -84,7 +84,7 @@ class Machine:
     power_bytes: float  # Hz by which the clock falls further for each byte from L2 an operation
     load_rate: float = 70e9  # bytes a second that one multiprocessor can load
     launch: float = 2.2e-6  # seconds of an empty kernel, with ramp and drain
-    early_launch: float = 0.6e-6  # the same of a kernel that is launched before the previous one ends
+    dependent_launch: float = 0.6e-6  # the same of a kernel that is launched before the previous one ends
     producer_start: float = 1.2e-6  # seconds until a producer's first copies arrive, and until its block ends
     first: float = 1.2e-6  # seconds until the first of several kernels runs, whose start no other one hides
     block_starts: float = 1.6e9  # blocks a second

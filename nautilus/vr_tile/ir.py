@@ -230,7 +230,7 @@ def walk_ops(body: tuple[TileOp, ...]) -> Iterator[TileOp]:
 
 
 def combined_axes(kernel: TileKernel) -> frozenset[str]:
-    """The axes along which ``kernel`` combines elements: in reductions, scans and products."""
+    """The axes along which ``kernel`` combines elements: in reductions, scans and dots."""
     found = set[str]()
     for o in walk(kernel.body):
         match o:

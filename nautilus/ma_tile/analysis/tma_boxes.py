@@ -107,7 +107,7 @@ def device_ends(buffer: Buffer) -> dict[int, str]:
 
 
 def combined_axes(kernel: MemKernel) -> frozenset[str]:
-    """The axes along which ``kernel`` combines elements: in reductions, scans and products."""
+    """The axes along which ``kernel`` combines elements: in reductions, scans and MMAs."""
     found = set[str]()
     for op in walk_ops(kernel.body):
         match op:
