@@ -1,14 +1,15 @@
 """Index expressions in the model: what they are where sizes and elements of tensors are not known.
 
-A runtime size has its nominal value.  A loop between ends that are read from tensors is taken as long as it may be, so
-a length counts as the whole range: what the lengths of a caller are is not known.  Ends that follow each other in one
-tensor, ``ptr[n]`` and ``ptr[n + 1]``, are those of segments, which are taken as equally long.  A window that begins and
-ends at one element, ``len[b] - W <= j < len[b]``, is at the end of the range.
+A runtime size has its nominal value.  What the lengths of a caller are is not known: the elements of a tensor at which
+loops end are taken as spread evenly over their range (:func:`spread`), the first one as the whole range.  Then blocks
+have unequal work, as in the batches of a server.  A loop that begins at an element is as long as it may be.  Ends that
+follow each other in one tensor, ``ptr[n]`` and ``ptr[n + 1]``, are those of segments, which are taken as equally long.
+A window that begins and ends at one element, ``len[b] - W <= j < len[b]``, is at the end of the range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,9 +22,10 @@ from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Param, free_vars, loads, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import nominal_size
-from nautilus.core.types import DType, integer_limits
+from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import ForOp, LetOp, MemKernel, walk_ops
 
+FAR = 1 << 30  # beyond any size, and so far from the limits of i32 that positions do not wrap
 MOST_SEGMENTS = 64  # segments that are evaluated one by one; they represent all others
 
 
@@ -99,17 +101,12 @@ def _decisive(e: Expr, buffer: str, most: int) -> int:
     """
     env = dict.fromkeys(free_vars(e), 0)
 
-    def at(element: int) -> int:
-        return int(evaluate(e, env, lambda n: np.asarray(element) if isinstance(n, Load) else _placeholder(n)))
-
     chosen = any(isinstance(x, Op) and x.op in COMPARISONS for x in _compared(e))
     if chosen or all(ld.buffer != buffer for ld in loads(e)):
         return 0
-    low, high, top = 0, most, at(most)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if at(middle) == top else (middle + 1, high)
-    return high
+    return _first_of(
+        lambda n: evaluate(e, env, lambda x: np.asarray(n) if isinstance(x, Load) else _placeholder(x)), most
+    )
 
 
 def choices(op: ForOp, low: Any, high: Any, segments: Mapping[str, int]) -> list[tuple[Any, float]]:
@@ -157,19 +154,18 @@ def _limits(exprs: Iterable[Expr], buffers: Collection[str]) -> dict[str, int]:
     return {name: most for name, most in found.items() if name in buffers}
 
 
-def longest(
+def loop_end(
     e: Expr, env: Mapping[str, Any], segments: Mapping[str, int], windows: Mapping[str, int], *, starts: bool
 ) -> Any:
-    """``e`` where every element that it reads is the least integer, if a loop ``starts`` at it, else the greatest.
+    """``e``, at which a loop ``starts`` or ends.
 
-    An element of which the other one makes the loop longer is that, such as the length of a window that ends at it.
+    Every element that it reads is far below any size if a loop starts at it, else one that :func:`spread` says.
+    An element of which the other extreme makes the loop longer is that, such as the length of a window that ends at it.
     ``segments``: the lengths of segments by the tensors that have their ends; ``windows``: the ends of windows.
     """
-    least, most = integer_limits(DType.I32)
-    usual, other = (least, most) if starts else (most, least)
-    turned: frozenset[str] = frozenset()
+    usual, other = (-FAR, FAR) if starts else (FAR, -FAR)
 
-    def value(turned: frozenset[str]) -> Any:
+    def value(env: Mapping[str, Any], turned: Collection[str] = (), usual: Any = usual) -> Any:
         def read(n: Expr) -> Any:
             if isinstance(n, Load) and n.buffer in segments:
                 return estimated(n.index[-1], env) * segments[n.buffer]
@@ -177,16 +173,45 @@ def longest(
                 return np.asarray(windows[n.buffer])
             if not isinstance(n, Load):
                 return _placeholder(n)
-            return np.asarray(other if n.buffer in turned else usual)
+            return np.asarray(other) if n.buffer in turned else usual(n) if callable(usual) else np.asarray(usual)
 
         return evaluate(e, env, read)
 
-    found = value(turned)
-    for name in sorted({ld.buffer for ld in loads(e)} - segments.keys() - windows.keys()):
-        changed = value(turned | {name})
+    found, turned = value(env), frozenset[str]()
+    free = sorted({ld.buffer for ld in loads(e)} - segments.keys() - windows.keys())
+    for name in free:
+        changed = value(env, turned | {name})
         if np.sum(changed) < np.sum(found) if starts else np.sum(changed) > np.sum(found):
             turned, found = turned | {name}, changed
-    return found
+    if starts or not free or turned:
+        return found
+    last = np.size(found) - 1 - int(np.argmax(np.ravel(found)[::-1]))  # of causal rows, those that meet most lengths
+    one = {v: np.ravel(x)[min(last, np.size(x) - 1)] for v, x in env.items() if not isinstance(x, tuple)}
+    top = _first_of(lambda n: value(one, usual=n), FAR)
+    return value(env, usual=lambda n: spread(n, env, top))
+
+
+def _first_of(at: Callable[[int], Any], most: int) -> int:
+    """The least number up to ``most`` from which on ``at`` has the value that it has there."""
+    low, high, top = 0, most, at(most)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if at(middle) == top else (middle + 1, high)
+    return high
+
+
+def spread(ld: Load, env: Mapping[str, Any], most: int) -> Any:
+    """The element that ``ld`` reads, of lengths up to ``most``: ``most``, half of it, three quarters, a quarter, ..."""
+    number, share, part = np.asarray(_number(ld, env)), np.asarray(1.0), 0.5
+    while np.any(number):
+        number, share, part = number // 2, share - part * (number % 2), part / 2
+    return (share * most).astype(np.int64)
+
+
+def _number(ld: Load, env: Mapping[str, Any]) -> Any:
+    """The number of the element that ``ld`` reads among those of other rows: its last index that blocks differ in."""
+    places = [estimated(i, env) for i in ld.index]
+    return np.maximum(next((p for p in reversed(places) if np.size(p) > 1), 0), 0)
 
 
 def share_of_one(mask: Expr | None, env: Mapping[str, Any]) -> Any:

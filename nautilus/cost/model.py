@@ -28,6 +28,7 @@ from nautilus.cost.latency import REGISTER, loads_ahead
 from nautilus.cost.registers import estimate_registers
 from nautilus.cost.traffic import KEPT, Traffic, traffic
 from nautilus.cost.work import Counts, Numbers, Work, count
+from nautilus.ma_tile.ir.dependent_launch import GridWait
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.targets.limits import Limits, limits
 from nautilus.targets.rates import Machine, machine
@@ -136,8 +137,10 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
         together = max(waited, together) + INDEPENDENT * min(waited, on_chip)
     else:
         together = _overlapped(on_chip, waited, work, active_blocks)
-    total = (max(together, start, serial) + m.launch) / held
-    parts = _parts(work, m, clock, moved, memory, on_chip) | {"atomics": serial, "launch": m.launch + start}
+    launch = m.dependent_launch if any(isinstance(op, GridWait) for op in kernel.body) else m.launch
+    launch += m.producer_start if work.specialised else 0.0
+    total = (max(together, start, serial) + launch) / held
+    parts = _parts(work, m, clock, moved, memory, on_chip) | {"atomics": serial, "launch": launch + start}
     return KernelEstimate(
         kernel.name, total, parts, flops, moved.dram, moved.l2, work.tiles, blocks, resident,
         work.tiles * apart / max(1, slots), registers, kernel.smem_bytes, clock,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nautilus.core.expr.nodes import Expr, free_vars
+from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
 from nautilus.core.types import DType
 from nautilus.cost.accesses import (
     PlainLoads,
@@ -29,7 +29,7 @@ from nautilus.cost.counts import Counts, Work
 from nautilus.cost.estimates import (
     choices,
     estimated,
-    longest,
+    loop_end,
     segment_lengths,
     share_of_one,
     starts_of,
@@ -63,6 +63,8 @@ from nautilus.ma_tile.ir.values import MA
 Numbers = NDArray[np.float64]
 COPIES = ma.AsyncCopy | ma.TmaLoad
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
+COPIED = 2.0  # instructions of a vector that cp.async copies
+GATHERED = 8.0  # those of one whose row is chosen by an element: its address, and whether it lies in the tensor
 SHIFTED = 6.0  # instructions of a vector that is made from two
 
 
@@ -92,7 +94,7 @@ class Counter:
         self.segments = segment_lengths(kernel, self.shapes)
         self.windows = window_ends(kernel, self.starts)
         for name, e in kernel.decode:
-            self.env[name] = self._longest(name, e, self.env)
+            self.env[name] = self._loop_end(name, e, self.env)
         self.order = tiles.order if tiles is not None else "none"
         self.flight = 0
         self.counts = Counts()
@@ -182,9 +184,9 @@ class Counter:
         return out
 
     # -- structure ------------------------------------------------------------------------------
-    def _longest(self, name: str, e: Expr, env: Mapping[str, Any]) -> Any:
-        """The value of variable ``name`` where its loop is as long as it may be."""
-        return longest(e, env, self.segments, self.windows, starts=name in self.starts)
+    def _loop_end(self, name: str, e: Expr, env: Mapping[str, Any]) -> Any:
+        """The value of variable ``name`` at which a loop starts or ends."""
+        return loop_end(e, env, self.segments, self.windows, starts=name in self.starts)
 
     def block(
         self, body: tuple[MemOp, ...], times: Any, env: dict[str, Any], loop: ma.ForOp | None = None
@@ -197,7 +199,7 @@ class Counter:
                     places = [env]
                     if own := self.private > 1 and CONSUMER in free_vars(e):
                         places += both_ends(env)
-                    env[var], *ends = (self._longest(var, e, x) for x in places)
+                    env[var], *ends = (self._loop_end(var, e, x) for x in places)
                     if own:
                         env[f"{var}#"] = tuple(ends)
                 case TileSchedulerOp(body=inner):
@@ -286,7 +288,8 @@ class Counter:
         stage = self.smem[op.slot.buffer]
         self.copied(op.slot, op.buffer, op.index, times, env, unmasked_share(op.mask, env, stage.axes))
         self.pipeline(op.slot, stage.stages, False)
-        self.elementwise(times, stage.stage_bytes / 16 / 32 * 2)
+        gathered = any(isinstance(n, Ref) for e in op.index for n in walk(e))
+        self.elementwise(times, stage.stage_bytes / 16 / 32 * (GATHERED if gathered else COPIED))
 
     def load(self, op: ma.GlobalLoad, times: Any, env: dict[str, Any]) -> None:
         """Count a load to registers."""

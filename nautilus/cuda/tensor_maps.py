@@ -20,7 +20,7 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, substitute
 from nautilus.core.index.simplify import Ranges, bounds, divisible_by, simplify
-from nautilus.core.index.sizes import Extent, extent_expr, volume
+from nautilus.core.index.sizes import Extent, at_bound, extent_expr, volume
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
@@ -73,7 +73,7 @@ def copy_of(module: MemModule, kernel: MemKernel, op: TmaLoad | TmaStore) -> Cop
     ordered = _in_stage_order(axes[::-1], smem)
     sizes, strides, box, origin = list[Extent](), list[Extent](), list[int](), list[Expr]()
     for x in ordered:
-        sizes.append(volume(shape[x.first : x.last + 1]))
+        sizes.append(volume(map(at_bound, shape[x.first : x.last + 1])))
         strides.append(volume((buffer.stride(x.last), buffer.dtype.bytes)))
         in_columns = x.digit is not None and x.digit.axis == smem.axes[-1].name
         box.append(1 if x.digit is None or in_columns else x.digit.size)

@@ -14,6 +14,8 @@ The numbers of sm_90a were measured on one H200 (132 multiprocessors, 700 W):
   is a fixed cost a step;
 * 8.4 MB of outstanding loads reach 98.8% of the read rate, and 4.2 MB reach 89%;
 * the launch, its ramp and its drain take 2.2 us, and blocks start at 1.6 a nanosecond;
+* one tile of attention takes 2.7 us in blocks of two warps, and 4.3 us with a producer warpgroup; a kernel that is
+  launched early and reads flags adds 0.4 us to either;
 * two blocks of a cluster combine partial results in 0.4 us;
 * 30 clusters of 4 blocks with a multiprocessor each run at the same time, so the graphics processing clusters are not
   equal; two of 14 and two of 16 multiprocessors beside four of 18 explain it.
@@ -82,6 +84,8 @@ class Machine:
     power_bytes: float  # Hz by which the clock falls further for each byte from L2 an operation
     load_rate: float = 70e9  # bytes a second that one multiprocessor can load
     launch: float = 2.2e-6  # seconds of an empty kernel, with ramp and drain
+    dependent_launch: float = 0.6e-6  # the same of a kernel that is launched before the previous one ends
+    producer_start: float = 1.2e-6  # seconds until a producer's first copies arrive, and until its block ends
     first: float = 1.2e-6  # seconds until the first of several kernels runs, whose start no other one hides
     block_starts: float = 1.6e9  # blocks a second
     mma_drain: float = 64.0  # cycles for which the tensor cores are idle after a wait for all outstanding MMAs

@@ -231,3 +231,17 @@ def stored_by(body: tuple[TileOp, ...]) -> frozenset[str]:
 def walk_ops(body: tuple[TileOp, ...]) -> Iterator[TileOp]:
     """Every op under ``body`` in program order, a loop before its body."""
     return walk(body)
+
+
+def combined_axes(kernel: TileKernel) -> frozenset[str]:
+    """The axes along which ``kernel`` combines elements: in reductions, scans and dots."""
+    found = set[str]()
+    for o in walk(kernel.body):
+        match o:
+            case ReduceOp(axes=axes) | DotOp(axes=axes):
+                found.update(axes)
+            case ScanOp(axis=axis):
+                found.add(axis)
+            case _:
+                pass
+    return frozenset(found)

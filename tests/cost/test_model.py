@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, WarpgroupPlan
+from nautilus.core.text.expressions import parse_expr
 from nautilus.core.types import DType
+from nautilus.cost.estimates import loop_end
 from nautilus.cost.latency import awaited_loads, loads_ahead
 from nautilus.cost.model import estimate
 from nautilus.cost.ranking import place_of_best, rank_correlation
+from nautilus.cost.work import COPIED, GATHERED, count
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import ForOp, walk_ops
 from nautilus.ma_tile.passes.mma.load_ahead import LoadAhead
@@ -237,7 +241,10 @@ def test_other_targets_have_estimates(arch: str) -> None:
 
 
 def test_gathered_rows_are_read() -> None:
-    """Pages that a table chooses cost as many bytes as a contiguous cache; a table in the L2 cache is read once."""
+    """Pages that a table chooses cost as many bytes as a contiguous cache; a table in the L2 cache is read once.
+
+    The 32 lengths are 8192, 4096, 6144, 2048, ..., which is 33 / 64 of the longest ones.
+    """
 
     def read(pages: int) -> float:
         p = program("serving/attention/paged_heads_decode", (("B", 32), ("N", 8192), ("Pages", pages)))
@@ -246,8 +253,30 @@ def test_gathered_rows_are_read() -> None:
         return estimate(done.module, ARCH).bytes
 
     page = 2 * 8 * 64 * 128 * 2  # of keys and values
-    assert 4096 * page <= read(4096) <= 1.05 * 4096 * page
+    assert 4096 * page * 33 / 64 <= read(4096) <= 1.05 * 4096 * page * 33 / 64
     assert 8 * page <= read(8) <= 8 * page + 8e6
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["min(max(len[b], 0), 4096)", "select(len[b] < 2147475457, min(max(len[b], 0), 4096), 0)"],
+    ids=["clamped", "where it does not wrap"],
+)
+def test_lengths_are_spread_over_their_range(end: str) -> None:
+    found = loop_end(parse_expr(end, {"len": DType.I32}), {"b": np.arange(5)}, {}, {}, starts=False)
+    assert list(found) == [4096, 2048, 3072, 1024, 3584]
+
+
+def test_copies_of_gathered_rows_have_more_instructions() -> None:
+    """Each vector has an address of its own, and a comparison that keeps it inside of the tensor."""
+    text = (Path(__file__).parents[1] / "ma_tile/inputs/gathered.ma").read_text()
+
+    def issued(text: str) -> float:
+        module = parse(text)
+        return float(np.sum(count(module, module.kernels[0]).consumer.issue))
+
+    rows = 2 + 2  # of both loops, which copy a vector for each lane of a warp
+    assert issued(text) - issued(text.replace("B[%p", "B[t").replace("B[%q", "B[t")) == rows * (GATHERED - COPIED)
 
 
 def test_a_window_at_the_end_of_a_length_is_as_long_as_it_may_be() -> None:

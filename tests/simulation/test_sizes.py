@@ -137,6 +137,18 @@ CASES: dict[str, tuple[str, str, list[tuple[int, ...]], bool]] = {
         [(1, 1), (77, 9), (0, 3), (500, 0)],
         True,
     ),
+    "warpgroup GEMM with rows of a size in device memory": (
+        """
+        dim M = device <= 200, K = 128, N = 64
+        input X: f16[M, K]
+        input W: f16[K, N]
+        output Y: f16[M, N]
+        Y[i, n] = max(sum[k](X[i, k] * W[k, n]), 0)
+        """,
+        "sm_90a",
+        [(1,), (70,), (0,), (200,)],
+        True,
+    ),
     "a batch of a size in device memory": (
         """
         dim B = device <= 5, H = 2, N = 96, D = 32

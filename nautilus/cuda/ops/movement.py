@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr.nodes import Expr, Param, Var, free_vars, walk
+from nautilus.core.expr.nodes import Expr, Load, Op, Param, Var, free_vars, rewrite, walk
 from nautilus.core.index.simplify import bounds
 from nautilus.core.index.sizes import Extent, at_most, total, volume
 from nautilus.core.records import dataclass
@@ -22,6 +23,7 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout, slice_registers, tile_shape
 
 _WORDS = {16: "uint4", 8: "uint2", 4: "u32", 2: "u16", 1: "unsigned char"}
+_BITWISE = {"and": "bit_and", "or": "bit_or"}
 _FIELDS = ("x", "y", "z", "w")
 
 
@@ -204,9 +206,16 @@ def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
     with w.registers("r", layout.registers, op.vec, w.first_holder(layout)) as r, w.positions(op.threads, exprs, r):
         at = {a.name: w.position(op.threads, a.name, r) for a in buffer.axes}
         row, col = tile_row_col(w, op.slot, at)
-        mask = "true" if op.mask is None else w.expr(op.mask, layout, r)
+        mask = "true" if op.mask is None else w.expr(_without_branches(op.mask), layout, r)
         pointer = global_pointer(w, op.buffer, op.index, op.threads, r)
         w.line(f"{copy}({w.shared} + {slot} + {tile_byte(w, op.slot, row, col)}, {pointer}, {mask});")
+
+
+def _without_branches(mask: Expr) -> Expr:
+    """``mask`` with all of its comparisons evaluated: alternatives in C are a branch around each copy."""
+    if any(isinstance(e, Load) for e in walk(mask)) or not any(isinstance(e, Op) and e.op == "or" for e in walk(mask)):
+        return mask
+    return rewrite(mask, lambda e: replace(e, op=_BITWISE[e.op]) if isinstance(e, Op) and e.op in _BITWISE else None)
 
 
 def print_async_wait(w: Writer, op: ma.AsyncWait) -> None:

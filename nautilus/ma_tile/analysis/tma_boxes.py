@@ -7,11 +7,16 @@ the same effect if every part of it follows from "the element is inside the buff
 
 Along the contiguous axis a box starts at a multiple of 16 bytes: an H200 ends a copy that starts elsewhere with an
 illegal instruction.  Along the other axes it may start anywhere, before the buffer too.
+
+The map of a buffer that ends at a size in device memory ends at the bound of the size, which the host knows; the
+memory up to there is the caller's.  Elements between the size and the bound arrive as they are, so such a buffer is
+loaded only where they stay apart: no op of the kernel combines elements along the axis (:func:`combined_axes`), and
+stores leave them out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from nautilus.core.buffers import Buffer, show_shape
 from nautilus.core.errors import Cause, Obstacle
@@ -23,6 +28,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.ir.layout import tile_shape
+from nautilus.ma_tile.ir.ops import MemKernel, MmaOp, ReduceOp, ScanOp, walk_ops
 from nautilus.ma_tile.ir.values import Smem
 from nautilus.ma_tile.lowering.staging import ordered
 from nautilus.targets.limits import BOX, TENSOR_MAP_AXES
@@ -42,11 +48,11 @@ class TmaBox:
 
 def tma_box(
     buffer: Buffer, tile: tuple[TileAxis, ...], index: tuple[Expr, ...], mask: Expr | None, ranges: Ranges,
-    vectors: bool = False,
+    vectors: bool = False, combined: Collection[str] | None = None,
 ) -> TmaBox | Obstacle:  # fmt: skip
     """How a TMA load brings ``buffer[index] where mask`` over the axes of ``tile``; or why it cannot.
 
-    ``vectors``: tiles of one axis are boxes too.
+    ``vectors``: tiles of one axis are boxes too; ``combined``: axes along which the kernel combines elements, if known.
     """
     sizes = {a.name: a.size for a in tile}
     shape = buffer.shape
@@ -59,11 +65,13 @@ def tma_box(
         length = volume((shape[-1], buffer.dtype.bytes))
         reason = f"rows of {buffer.name} are {show_shape((length,))} bytes, not a multiple of {ROW_BYTES}"
         return Obstacle(reason, Cause.ROWS, buffer.name, max(1, ROW_BYTES // buffer.dtype.bytes))
-    if size := ends_on_device(buffer):
-        return Obstacle(f"{buffer.name} ends at {size}, which is in device memory, so no tensor map ends there")
     counted = _counted(buffer, index, sizes, 1 if vectors and len(sizes) == 1 else 2)
     if isinstance(counted, str):
         return Obstacle(counted)
+    for n, size in device_ends(buffer).items():
+        if combined is None or n not in counted or counted[n].axis in combined:
+            reason = f"{buffer.name} ends at {size}, which is in device memory: what lies beyond would not be zeros"
+            return Obstacle(reason)
     last = counted.get(len(shape) - 1)
     if last is None or last.stride != 1:
         return Obstacle(f"the contiguous axis of {buffer.name} is not one of the tile's")
@@ -92,13 +100,24 @@ def tma_box(
     return TmaBox(axes, swizzle)
 
 
-def ends_on_device(buffer: Buffer) -> str:
-    """A size in device memory of the buffer; empty where it has none.
+def device_ends(buffer: Buffer) -> dict[int, str]:
+    """The axes of the buffer that end at sizes in device memory, with these."""
+    late = ((n, x) for n, e in enumerate(buffer.shape) if not isinstance(e, int) for x in walk(e))
+    return {n: x.name for n, x in late if isinstance(x, Param) and x.device}
 
-    The launcher encodes tensor maps, and elements beyond such a size would arrive as they are instead of as zeros.
-    """
-    found = (n for e in buffer.shape if not isinstance(e, int) for n in walk(e))
-    return next((n.name for n in found if isinstance(n, Param) and n.device), "")
+
+def combined_axes(kernel: MemKernel) -> frozenset[str]:
+    """The axes along which ``kernel`` combines elements: in reductions, scans and MMAs."""
+    found = set[str]()
+    for op in walk_ops(kernel.body):
+        match op:
+            case ReduceOp(axes=axes):
+                found.update(axes)
+            case ScanOp(axis=axis) | MmaOp(over=axis):
+                found.add(axis)
+            case _:
+                pass
+    return frozenset(found)
 
 
 def whole_rows(buffer: Buffer) -> bool:

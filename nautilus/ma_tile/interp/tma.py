@@ -37,8 +37,11 @@ class CollectiveLoad:
     done: bool = False
 
 
-def _box(run: BlockRun, ctx: Context, op: TmaLoad | TmaStore) -> tuple[Ints, Array]:
-    """Element number in the buffer and whether it is inside, for every [row, column] of the stage. Raises Fault."""
+def _box(run: BlockRun, ctx: Context, op: TmaLoad | TmaStore) -> tuple[Ints, Array, Array]:
+    """For every [row, column] of the stage: element number in the buffer, whether it is inside, and inside of its map.
+
+    Raises Fault.
+    """
     buffer, memory = run.machine.smem(op.slot.buffer), run.machine.memory
     shape = memory.shapes.get(op.buffer)
     if shape is None:
@@ -57,16 +60,18 @@ def _box(run: BlockRun, ctx: Context, op: TmaLoad | TmaStore) -> tuple[Ints, Arr
     tiled = frozenset(places)
     scope = Scope(run.variables(ctx), run.machine.params, places, lambda name: run.get(ctx, run.machine.frags[name]))
     inside: Array = np.ones((rows, cols), np.bool_)
+    mapped = inside
+    bounds = memory.bounds[op.buffer]
     linear: Array = np.zeros((rows, cols), np.int64)
-    for n, (e, size, stride) in enumerate(zip(op.index, shape, strides, strict=True)):
+    for n, (e, size, bound, stride) in enumerate(zip(op.index, shape, bounds, strides, strict=True)):
         at = scope.eval(e)
         if n == len(shape) - 1 and np.any(np.min(at) * dtype.bytes % 16):
             raise Fault("misaligned", f"a copy starts at element {np.min(at)} of a row of {op.buffer}")
         if tiled.isdisjoint(free_vars(e)):
             uniform(at, "an index of a TMA copy")
-        inside = inside & (at >= 0) & (at < size)
+        inside, mapped = inside & (at >= 0) & (at < size), mapped & (at >= 0) & (at < bound)
         linear = linear + at * stride
-    return np.where(inside, linear, 0), inside
+    return np.where(inside, linear, 0), inside, mapped
 
 
 def _issuer(run: BlockRun, ctx: Context) -> tuple[Array, Array]:
@@ -77,9 +82,10 @@ def _issuer(run: BlockRun, ctx: Context) -> tuple[Array, Array]:
 
 def _flight(run: BlockRun, ctx: Context, op: TmaLoad) -> Flight:
     """The whole stage as one copy. Raises Fault."""
-    place, inside = _box(run, ctx, op)
+    place, inside, mapped = _box(run, ctx, op)
     thread, global_thread = _issuer(run, ctx)
     value = run.machine.memory.load(op.buffer, place, inside, global_thread)
+    value = np.where(mapped & ~inside, run.machine.memory.unknown(op.buffer), value)
     bits = encode(value, run.machine.smem(op.slot.buffer).dtype)
     return Flight(run.engine_addresses(ctx, op.slot), bits, thread, run.op_number(op), tma=True)
 
@@ -154,7 +160,7 @@ def collective_load(run: BlockRun, ctx: Context, op: TmaLoad) -> Program:
 def store(run: BlockRun, ctx: Context, op: TmaStore) -> None:
     """Issue a store; it reads its stage until a wait."""
     buffer = run.machine.smem(op.slot.buffer)
-    place, inside = _box(run, ctx, op)
+    place, inside, _ = _box(run, ctx, op)
     thread, global_thread = _issuer(run, ctx)
     address = run.engine_addresses(ctx, op.slot)
     bits, pending_read = run.shared.fetch(ctx.actor.clock, address, buffer.dtype.bytes, thread, run.op_number(op))

@@ -93,6 +93,7 @@ class _WarpgroupLowering(Lowering):
         kernel = own.kernel
         super().__init__(kernel, buffers, mapping, dict(plan.dots), (GROUP_WARPS, 1))
         self.plan, self.parts = plan, own.parts
+        self.combined = vr.combined_axes(kernel)
         self.in_shared: dict[str, Slot] = {}  # value -> where it is in shared memory
         self.computed = computed_tiles(own, plan.dots, self.defs, buffers, self.refs) if plan.consumers > 1 else {}
         self.delayed = delayed(kernel, self.computed, self.defs)
@@ -225,7 +226,9 @@ class _WarpgroupLowering(Lowering):
         if prod(op.result.type.shape) < LEAST:
             return None
         load = self._at_variables(unmasked(op)[0], entry.depth)
-        box = tma_box(self.buffers[op.buffer], op.result.type.axes, load.index, load.mask, self.ranges)
+        box = tma_box(
+            self.buffers[op.buffer], op.result.type.axes, load.index, load.mask, self.ranges, combined=self.combined
+        )
         if not isinstance(box, TmaBox) or box.axes[0].name not in {t.axes[0].name for t in self.computed.values()}:
             return None
         divided = self.plan.divided in op.result.type.names
@@ -259,7 +262,9 @@ class _WarpgroupLowering(Lowering):
         base = self.interleaved.get(dot.result.name)
         op = op if side == "a" or base is None else _in_order(op, calc("add", base, Var(plan.k)))
         op = self._at_variables(op, entry.depth)
-        found = tma_box(self.buffers[op.buffer], op.result.type.axes, op.index, op.mask, self.ranges)
+        found = tma_box(
+            self.buffers[op.buffer], op.result.type.axes, op.index, op.mask, self.ranges, combined=self.combined
+        )
         if isinstance(found, TmaBox) and found.axes[-1].name != plan.k and not WGMMA[plan.instr].both_majors:
             reason = f"{op.buffer} is not contiguous along {plan.k}, as {plan.instr} needs it"
             found = Obstacle(reason, Cause.ORDER, op.buffer, axis=plan.k)

@@ -15,7 +15,13 @@ from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import varies
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
-from nautilus.ma_tile.analysis.tma_boxes import aligned, ends_on_device, multicast_part, whole_rows
+from nautilus.ma_tile.analysis.tma_boxes import (
+    aligned,
+    combined_axes,
+    device_ends,
+    multicast_part,
+    whole_rows,
+)
 from nautilus.ma_tile.ir.async_ops import (
     GROUP_WARPS,
     AdvanceOp,
@@ -110,6 +116,11 @@ def _tile(s: KernelScope, op: TmaLoad | TmaStore) -> tuple[Smem, Buffer]:
         ok = aligned(op.index[-1], sizes, stage.dtype.bytes)
         s.need(ok, "TMA copies start at multiples of 16 bytes of a row", op.buffer)
     _box(s, stage, buffer, used)
+    rule = "TMA copies move no elements beyond a size in device memory that meet others"
+    for n in device_ends(buffer):
+        at = found[n]
+        apart = isinstance(op, TmaLoad) and at is not None and at.axis not in combined_axes(s.kernel)
+        s.need(apart, rule, f"axis {n} of {op.buffer}")
     return stage, buffer
 
 
@@ -125,7 +136,6 @@ def _digit(s: KernelScope, e: Expr, sizes: Mapping[str, int]) -> Digit | None:
 def _box(s: KernelScope, stage: Smem, buffer: Buffer, digits: list[Digit]) -> None:
     width, columns = stage.dtype.bytes, stage.axes[-1].size
     s.need(len(buffer.shape) <= _RANK, "tensor maps have at most 5 axes", buffer.name)
-    s.need(not ends_on_device(buffer), "tensor maps do not end at sizes in device memory", buffer.name)
     if len(buffer.shape) > 1:
         row = show_shape(buffer.shape[-1:])
         s.need(whole_rows(buffer), "rows of TMA copies are multiples of 16 bytes", f"{row} elements of {buffer.name}")

@@ -18,7 +18,7 @@ from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import Same
 from nautilus.core.schedule import Schedule
-from nautilus.core.schedule.dispatch import Dispatch, SizeFact, Threshold, compared, leaves
+from nautilus.core.schedule.dispatch import Dispatch, SizeFact, Threshold, chosen, compared, leaves
 from nautilus.cost.model import KernelEstimate, estimate, together
 from nautilus.cost.registers import estimate_registers
 from nautilus.ma_tile.ir.ops import MemModule
@@ -29,6 +29,7 @@ from nautilus.targets.limits import limits
 LEVELS = 4  # thresholds one below the other in the decision tree
 SAVES = 0.1  # least logarithm of the ratio of times that a variant or a threshold saves, summed over the grid
 FAR = 0.5  # logarithm of the ratio of times, beyond which a candidate is not predicted at sizes further away
+NEAR = 8  # times a size of the grid, the next one up to which thresholds are placed in factors of 2; else of 4
 FINE = 16  # a threshold is found to within 1 / FINE of the next size of the grid
 
 Point: TypeAlias = "Mapping[str, int]"  # sizes of the varied dims
@@ -221,13 +222,13 @@ def best(times: Times, points: Sequence[Point], among: Sequence[int]) -> float:
 def decision_tree(times: Times, points: Sequence[Point], among: Sequence[int], bounds: Mapping[str, int]) -> Dispatch:
     """The best decision tree of at most :data:`LEVELS` thresholds one below the other.
 
-    ``bounds``: the largest size of each dim.  One of ``among`` is legal at all sizes.  With one size, further
-    predictions place the thresholds.
+    ``bounds``: the largest size of each dim.  One of ``among`` is legal at all sizes.  Further predictions, between the
+    sizes of the grid, place the thresholds.
     """
     names = tuple(points[0])
     box = tuple((0, bounds[name]) for name in names)
     found = _Search(times, names, points, among).tree(box, LEVELS)[1]
-    return refined(found, times, points) if len(names) == 1 else found
+    return refined(found, times, points) if len(names) == 1 else placed(found, times, points)
 
 
 _Box: TypeAlias = tuple[tuple[int, int], ...]  # least and greatest value of each size
@@ -298,3 +299,29 @@ def refined(tree: Dispatch, times: Times, points: Sequence[Point]) -> Dispatch:
         else:
             high = middle
     return Threshold(name, low, refined(tree.within, times, points), refined(tree.beyond, times, points))
+
+
+def placed(tree: Dispatch, times: Times, points: Sequence[Point]) -> Dispatch:
+    """``tree`` over several sizes, with each threshold at the one with the least times among those that double it.
+
+    ``points``: those for which the tree chooses.  These have one size of the grid, and the next one is far away.
+    """
+    if not isinstance(tree, Threshold):
+        return tree
+    name = tree.size
+    along = sorted({p[name] for p in points})
+    here, high = [p for p in points if p[name] == tree.most], along[along.index(tree.most) + 1]
+    step = 1 if high <= NEAR * tree.most else 2
+    doubled = [tree.most << k for k in range(step, high.bit_length(), step) if tree.most << k < high]
+
+    def cost(most: int) -> float:
+        """The sum of the logarithms of times at the sizes ``doubled``, if the threshold is ``most``."""
+        if any(times.most(x.variant, name) < most for x in leaves(tree.within)):
+            return inf
+        at = [(n, {**p, name: n}) for p in here for n in doubled]
+        return sum(times.log(chosen(tree.within if n <= most else tree.beyond, p), p) for n, p in at)
+
+    most = min((tree.most, *doubled), key=cost)
+    parts = ([p for p in points if (p[name] <= tree.most) is side] for side in (True, False))
+    within, beyond = (placed(x, times, own) for x, own in zip((tree.within, tree.beyond), parts, strict=True))
+    return Threshold(name, most, within, beyond)

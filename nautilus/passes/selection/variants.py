@@ -82,9 +82,14 @@ class Dropped:
     refusals: tuple[Refusal, ...]
 
     def has(self, c: Candidate) -> bool:
-        """Whether ``c`` is that variant, or has its plan.  The plan of the general variant was accepted before."""
+        """Whether ``c`` has the plan of that variant.  The plan of the general variant was accepted before."""
         same = c.name != GENERAL and _divisors(c.assumed) == self.divisors and is_refused(c.schedule, self.refusals)
-        return same or c.name == self.name
+        return same or (c.name == self.name and not self.refusals)
+
+
+def _left_out(c: Candidate, without: Collection[Dropped]) -> bool:
+    """Whether ptxas refused the plan of ``c``, or two others of its name: one smaller plan is made."""
+    return any(d.has(c) for d in without) or sum(d.name == c.name for d in without) > 1
 
 
 def dropped_by(v: Variant, kernel: str) -> Iterator[Dropped]:
@@ -135,10 +140,10 @@ def _sized(
     def add(found: Iterable[Candidate], to: Sequence[int] = ()) -> list[int]:
         """``to`` and the numbers of ``found``, candidates from now on, without what the first one beats."""
         first = len(candidates)
-        candidates.extend(c for c in found if not any(d.has(c) for d in without))
+        candidates.extend(c for c in found if not _left_out(c, without))
         return _better(times, [*to, *range(first, len(candidates))])
 
-    members = add(_Family(general, schedules, ()).candidates())
+    members = add(_Family(general, schedules, (), without).candidates())
     divisors = tuple(f for f in size_facts.whole_vectors(spec) if f.size in bounds)
     points = [*_points(spec, _grids(spec, GRID, candidates))]
     chosen: list[int] = members
@@ -147,7 +152,7 @@ def _sized(
         chosen = kept(times, points, members[0], members[1:], request.variants)
         tree = decision_tree(times, points, chosen, bounds)
     if divisors:
-        family = _Family(general, schedules, divisors)
+        family = _Family(general, schedules, divisors, without)
         tree = _divided(tree, times, spec, family, chosen, add, request.variants, bounds)
     used = list(dict.fromkeys(x.variant for x in leaves(tree)))
     if used == [0]:
@@ -266,9 +271,11 @@ REFUSED = (ScheduleError, UnsupportedError, TargetLimitError, DiagnosticError)  
 class _Family:
     """The variants under ``facts``, no two of one schedule; the first one is for all sizes at which they hold."""
 
-    def __init__(self, general: Result, schedules: _Schedules, facts: tuple[SizeFact, ...]) -> None:
+    def __init__(
+        self, general: Result, schedules: _Schedules, facts: tuple[SizeFact, ...], without: Collection[Dropped] = ()
+    ) -> None:
         assert general.context.schedule is not None
-        self.general, self.schedules, self.facts = general, schedules, facts
+        self.general, self.schedules, self.facts, self.without = general, schedules, facts, without
         self.begin = f"{ALIGNED}_" if facts else ""
         self.first: Candidate | None = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
         self.seen: list[tuple[Schedule, tuple[SizeFact, ...]]] = [] if facts else [(general.context.schedule, ())]
@@ -329,9 +336,14 @@ class _Family:
         self, name: str, schedule: Schedule | None, more: tuple[SizeFact, ...] = (), made_for: Point | None = None,
         known: bool = True,
     ) -> Candidate | None:  # fmt: skip
-        """The variant of ``schedule``; None where it is refused, or one that is ``known`` has an equal schedule."""
-        assumed = (*self.facts, *more)
-        result = self.schedules.compile_one(replace(self.schedules.plain, schedule=schedule, assumed=assumed))
+        """The variant of ``schedule``; None where it is refused, or one that is ``known`` has an equal schedule.
+
+        Without a schedule, the planner does not make the plans again that ptxas refused under this ``name``.
+        """
+        assumed, plain = (*self.facts, *more), self.schedules.plain
+        refused = [r for d in self.without if schedule is None and d.name == name for r in d.refusals]
+        request = replace(plain, schedule=schedule, assumed=assumed, refused=(*plain.refused, *refused))
+        result = self.schedules.compile_one(request)
         own, module = result.context.schedule, result.modules[MA_TILE.name]
         if own is None or (known and any(own == other and set(f) <= set(assumed) for other, f in self.seen)):
             return None

@@ -74,7 +74,8 @@ def reduced_pair(
         (column,) = columns
         operands = [names for ld in d.reads() if terms in (names := free_vars(ld))]
         rows = [a.name for a in d.par if results.get(a.name, 0) >= LEAST and _apart(operands, a.name, column)]
-        if rows and all(a.name in (column, *grid) for a in d.par) and extents[column] >= WIDE:
+        apart = extents.keys() <= {column, terms, *grid}  # no result has an axis of its own
+        if rows and apart and extents[column] >= WIDE:
             return max(rows, key=lambda x: results[x]), column, terms
     return None
 

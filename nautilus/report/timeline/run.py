@@ -22,7 +22,7 @@ from nautilus.core.expr.nodes import Expr, Param
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
-from nautilus.cost.estimates import estimated, longest, segment_lengths, starts_of, window_ends
+from nautilus.cost.estimates import estimated, loop_end, segment_lengths, starts_of, window_ends
 from nautilus.cost.model import KernelEstimate
 from nautilus.ma_tile.interp.block import _DATA, BlockRun
 from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
@@ -181,7 +181,7 @@ class TimedRun(BlockRun):
             match op:
                 case ao.LetOp(var=var, expr=e):
                     at = self.variables(ctx)
-                    found = longest(e, at, self.segments, self.windows, starts=var in self.starts)
+                    found = loop_end(e, at, self.segments, self.windows, starts=var in self.starts)
                     ctx.variables[var] = int(np.asarray(found).flat[0])
                 case _ if isinstance(op, _INTEGER):
                     _DATA[type(op)](self, ctx, op)

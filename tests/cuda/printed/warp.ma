@@ -420,6 +420,27 @@ module masked target sm_80 {
 ; CHECK: "r"(active ? 16 : 0)
 ; CHECK: cp_async_16(shared + {{.*}}, X + {{.*}}, {{.*}} < 77);
 
+; CASE: alternatives of a mask are no branches
+; ARCH: sm_80
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module alternatives target sm_80 {
+  input X: f16[77, 64]
+  output Y: f16[77, 64]
+  kernel y grid 2 warps 4 min_blocks 1 {
+    let r0 = block * 64
+    layout #x = reg(j:8x1, i:4x16) lane(j:8x8, i:4x1) warp(i:4x4)
+    smem s : f16[i: 64, j: 64] stages 1 swizzle 128 pad 0 @ 0
+    cp.async s[0] swizzle 128, X[r0 + i, j] where r0 + i < 77 and (block < 1 or r0 + i < 70) vec 8 threads #x
+    cp.commit
+    cp.wait 0
+    barrier
+    %y = ld.shared s[0] swizzle 128 vec 8 : f16[i: 64, j: 64] #x
+    st.global Y[r0 + i, j], %y where r0 + i < 77 vec 8
+  }
+}
+; CHECK: cp_async_16(shared + {{.*}}, X + {{.*}}, {{.*}} < 77 & (block < 1 | {{.*}} < 70));
+
 ; CASE: a copy that several threads could make is made once
 ; Two copies in flight to the same bytes have no order.  The lanes and the warps after the first ones only wait.
 ; ARCH: sm_80

@@ -13,14 +13,16 @@ from nautilus.vr_tile.text import parse
 
 
 def planned(
-    index: str, where: str = "", shape: str = "4, 300, 64", tile: str = "i: 128, k: 64", dtype: str = "f16"
-) -> TmaBox | str:
+    index: str, where: str = "", shape: str = "4, 300, 64", tile: str = "i: 128, k: 64", dtype: str = "f16",
+    combined: frozenset[str] | None = None,
+) -> TmaBox | str:  # fmt: skip
     """The box of one load, or why there is none."""
     module = parse(f"""
 module one {{
   input A: {dtype}[{shape}]
   output C: f32[4]
   param first: i32
+  param M: i32 <= 300 device
   kernel C grid(h: 4, i0: 3) axes({tile}) {{
     %p = load A[h, 0, 0] : {dtype}
     %a = load A[{index}] {f"where {where}" if where else ""} : {dtype}[{tile}]
@@ -29,7 +31,9 @@ module one {{
 """)
     kernel = module.kernels[0]
     op = next(op for op in vr.walk_ops(kernel.body) if isinstance(op, vr.LoadOp) and op.result.name == "a")
-    found = tma_box(module.buffers[0], op.result.type.axes, op.index, op.mask, {"h": (0, 3), "i0": (0, 2)})
+    found = tma_box(
+        module.buffers[0], op.result.type.axes, op.index, op.mask, {"h": (0, 3), "i0": (0, 2)}, combined=combined
+    )
     return found if isinstance(found, TmaBox) else found.reason
 
 
@@ -103,6 +107,14 @@ def test_masks_that_say_more(where: str) -> None:
 def test_what_is_no_box(index: str, reason: str) -> None:
     found = planned(index)
     assert isinstance(found, str) and reason in found
+
+
+def test_a_map_ends_at_a_size_in_device_memory_only_where_what_lies_beyond_stays_apart() -> None:
+    given = "h, i0 * 128 + i, k", "i0 * 128 + i < M", "4, M, 64"
+    assert isinstance(planned(*given, combined=frozenset({"k"})), TmaBox)
+    for combined in (frozenset({"k", "i"}), None):
+        assert "is in device memory" in str(planned(*given, combined=combined))
+    assert "is in device memory" in str(planned("h, i, k", shape="M, 300, 64", combined=frozenset()))
 
 
 def test_limits_of_tensor_maps() -> None:

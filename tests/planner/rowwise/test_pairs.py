@@ -104,3 +104,10 @@ def test_ranks_of_long_rows_are_stored_and_not_found_twice(size: int, apart: boo
     text += "w[b, e] = exp(L[b, e]) if r[b, e] < 8 else 0\nY[b, e] = w[b, e] / sum[f: E](w[b, f])\n"
     kernels = [k.ops for k in schedule_of(text).kernels]
     assert (kernels[0] == ("r",)) == apart
+
+
+def test_results_with_an_axis_of_their_own_have_no_squares_of_pairs() -> None:
+    """The weighted sums of rows have columns, which neither the pairs nor the loops over them have."""
+    text = "input A: f32[16384, K], C: f32[8192, K], V: f32[8192, 64]\noutput Y: f32[16384, 64]\n"
+    text += "D[i, j] = sum[k](abs(A[i, k] - C[j, k]))\nY[i, d] = sum[j](exp(-D[i, j]) * V[j, d])\n"
+    assert {"i", "j", "d"} <= set(roles(text)) | {a.name for k in schedule_of(SIZES + text).kernels for a in k.axes}

@@ -16,6 +16,7 @@ import numpy as np
 
 from nautilus.core.buffers import Space, extents
 from nautilus.core.functions.arrays import every, some
+from nautilus.core.index.sizes import at_bound
 from nautilus.core.index.strides import places, row_major, span
 from nautilus.core.numerics import Array, combine_at
 from nautilus.core.types import DType
@@ -31,6 +32,7 @@ class GlobalMemory:
 
     def __init__(self, m: MemModule, inputs: Mapping[str, Array], params: Mapping[str, Any]) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {}  # of indices
+        self.bounds: dict[str, tuple[int, ...]] = {}  # shapes with the bounds of sizes in device memory
         self.strides: dict[str, tuple[int, ...]] = {}
         self.with_gaps = {b.name for b in m.buffers if b.strides is not None}
         self.arrays: dict[str, tuple[int, ...]] = {}  # of what a caller gives and gets
@@ -43,6 +45,7 @@ class GlobalMemory:
         for b in m.buffers:
             shape, declared = extents(b.shape, params), extents(b.array_shape, params)
             self.strides[b.name] = extents(row_major(shape) if b.strides is None else b.strides, params)
+            self.bounds[b.name] = extents(tuple(map(at_bound, b.shape)), params)
             size = span(shape, self.strides[b.name])
             self.shapes[b.name], self.arrays[b.name], self.dtypes[b.name] = shape, declared, b.dtype
             if b.space is Space.INPUT:
@@ -89,6 +92,10 @@ class GlobalMemory:
     def array(self, name: str) -> Array:
         """The buffer in the shape that a caller sees."""
         return places(self.values[name], self.shapes[name], self.strides[name]).reshape(self.arrays[name])
+
+    def unknown(self, name: str) -> Array:
+        """What stands between a size in device memory and its bound."""
+        return np.asarray(_unwritten(self.dtypes[name]), register_type(self.dtypes[name]))
 
     def place(self, name: str, index: tuple[Array, ...], mask: Array | None, shape: tuple[int, ...]) -> Ints:
         """Element numbers [shape] of an access (0 where masked). Raises Fault outside the tensor."""

@@ -31,6 +31,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Op, Var
 from nautilus.core.index.simplify import FALSE, TRUE, simplify
 from nautilus.core.records import dataclass
@@ -344,23 +345,28 @@ def _either(first: Expr, a: AsyncCopy, b: AsyncCopy) -> AsyncCopy:
     """``a`` where ``first`` holds, else ``b``; they differ in their masks at most."""
     if a == b:
         return a
-    mask: Expr | None
-    match a.mask, b.mask:
+    return replace(a, mask=_mask(_chosen(first, a.mask, b.mask)))
+
+
+def _chosen(first: Expr, m: Expr | None, n: Expr | None) -> Expr:
+    """``m`` where ``first`` holds, else ``n``; what both demand is not chosen, so that it needs no branch."""
+    common = dict.fromkeys(p for p in conjuncts(m) if p in conjuncts(n))
+    m, n = (conjunction(p for p in conjuncts(x) if p not in common) for x in (m, n))
+    match m, n:
         case None, None:
-            mask = None
-        case None, m:
+            own: Expr = TRUE
+        case None, _:
+            assert n is not None
+            own = calc("or", first, n)
+        case _, None:
             assert m is not None
-            mask = calc("or", first, m)
-        case m, None:
-            assert m is not None
-            mask = calc("or", calc("not", first), m)
-        case m, Op(op="select", args=(inner, n, last)) if last == m:  # mixed blocks on both sides of full ones
-            assert m is not None
-            mask = Op("select", (calc("and", calc("not", first), inner), n, m), DType.BOOL)
-        case m, n:
+            own = calc("or", calc("not", first), m)
+        case _, Op(op="select", args=(inner, x, last)) if last == m:  # mixed blocks on both sides of full ones
+            own = Op("select", (calc("and", calc("not", first), inner), x, last), DType.BOOL)
+        case _:
             assert m is not None and n is not None
-            mask = Op("select", (first, m, n), DType.BOOL)
-    return replace(a, mask=None if mask is None else _mask(mask))
+            own = Op("select", (first, m, n), DType.BOOL)
+    return conjunction((*common, own)) or TRUE
 
 
 def _mask(mask: Expr) -> Expr | None:

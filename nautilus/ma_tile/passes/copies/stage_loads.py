@@ -39,7 +39,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis
-from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
+from nautilus.ma_tile.analysis.tma_boxes import TmaBox, combined_axes, tma_box
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, TmaLoad, TmaStore
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, wg_acc_layout
 from nautilus.ma_tile.ir.ops import (
@@ -142,7 +142,8 @@ class _Loads:
 
     def _staged(self, op: GlobalLoad) -> tuple[TmaLoad, SharedLoad] | None:
         buffer = self.module.buffer(op.buffer)
-        box = tma_box(buffer, op.result.type.axes, op.index, op.mask, known_ranges(self.kernel), vectors=True)
+        axes, combined = op.result.type.axes, combined_axes(self.kernel)
+        box = tma_box(buffer, axes, op.index, op.mask, known_ranges(self.kernel), True, combined)
         if not isinstance(box, TmaBox) or op.repeat is not None:
             return None
         apart = any(CONSUMER in free_vars(e) for e in op.index)

@@ -32,7 +32,7 @@ from nautilus.core.index.simplify import Ranges, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import fresh
-from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
+from nautilus.ma_tile.analysis.tma_boxes import TmaBox, combined_axes, tma_box
 from nautilus.ma_tile.ir.async_ops import MbarExpect, TmaLoad
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
@@ -113,11 +113,12 @@ def _boxes(kernel: MemKernel, pipelined: frozenset[str], buffers: dict[str, Buff
     """Whether the TMA unit can do every pipelined copy, to the layout that the readers expect."""
     smem = {s.name: s for s in kernel.smem}
     ranges: Ranges = {**uniform_ranges(kernel)}
+    combined = combined_axes(kernel)
     for op in walk_ops(kernel.body):
         if not isinstance(op, AsyncCopy) or op.slot.buffer not in pipelined:
             continue
         stage = smem[op.slot.buffer]
-        plan = tma_box(buffers[op.buffer], stage.axes, op.index, op.mask, ranges)
+        plan = tma_box(buffers[op.buffer], stage.axes, op.index, op.mask, ranges, combined=combined)
         fits = isinstance(plan, TmaBox) and plan.axes == stage.axes and plan.swizzle == stage.swizzle
         if not fits or stage.pad or stage.offset % (8 * stage.swizzle) or stage.stage_bytes % (8 * stage.swizzle):
             return False

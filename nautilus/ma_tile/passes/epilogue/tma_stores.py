@@ -45,7 +45,7 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.analysis.pipelines import find_pipelines
-from nautilus.ma_tile.analysis.tma_boxes import SWIZZLES, ends_on_device, whole_rows
+from nautilus.ma_tile.analysis.tma_boxes import SWIZZLES, device_ends, whole_rows
 from nautilus.ma_tile.ir.async_ops import CONSUMER, MatrixStore, ProxyFence, TmaCommit, TmaLoad, TmaStore, TmaWait
 from nautilus.ma_tile.ir.instruction_tables import wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout
@@ -311,7 +311,7 @@ def pipeline_bytes(kernel: MemKernel, plan: WarpgroupPlan, spare: int = _SPARE) 
 def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ranges) -> tuple[Expr, ...] | None:
     """The index of ``op`` as the TMA store of a tile over ``axes``, rows and columns; None where it is no box."""
     shape = buffer.shape
-    fits = 0 < len(shape) <= TENSOR_MAP_AXES and whole_rows(buffer) and not ends_on_device(buffer)
+    fits = 0 < len(shape) <= TENSOR_MAP_AXES and whole_rows(buffer) and not device_ends(buffer)
     if not fits or buffer.dtype.bytes != 2 or any(isinstance(x, Ref) for e in op.index for x in walk(e)):
         return None
     sizes = {a.name: a.size for a in op.value.type.axes if a.size > 1}

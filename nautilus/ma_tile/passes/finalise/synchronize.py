@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import lru_cache
 from itertools import count
 
 from nautilus.core.expr.build import calc
@@ -64,6 +65,7 @@ from nautilus.ma_tile.rewriting.renaming import known_ranges
 
 #: outstanding groups that the analysis distinguishes; older ones count as the oldest of these
 _DEPTH = 12
+_KNOWN = 4096  # accesses of which results are kept: those of a loop come again for each state of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +120,16 @@ class Access:
 
     def rename(self, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
         """The access with ``to`` for ``var``; an access to every stage where ``var`` stands inside of an atom."""
-        if not self.at.terms:
-            return (self,)
-        c = self.at.slope(var)
-        rest = self.at - atom(Var(var)).scale(c)
-        if any(var in free_vars(a) for a in rest.terms):
-            return tuple(replace(self, at=constant(k)) for k in range(stages))
-        return (replace(self, at=rest + to.scale(c)) if c else self,)
+        return _renamed(self, var, to, stages) if self.at.terms else (self,)
+
+
+@lru_cache(_KNOWN)
+def _renamed(x: Access, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
+    c = x.at.slope(var)
+    rest = x.at - atom(Var(var)).scale(c)
+    if any(var in free_vars(a) for a in rest.terms):
+        return tuple(replace(x, at=constant(k)) for k in range(stages))
+    return (replace(x, at=rest + to.scale(c)) if c else x,)
 
 
 Accesses = frozenset[Access]
@@ -193,6 +198,7 @@ class _Sync:
     # that no other op has the identity.
     loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State]] = field(init=False, default_factory=dict)
     trips: dict[int, tuple[ForOp, int]] = field(init=False, default_factory=dict)
+    same: dict[tuple[int, int], tuple[Access, Access, bool]] = field(init=False, default_factory=dict)
     accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -305,7 +311,7 @@ class _Sync:
         """``state`` with coefficients modulo the number of stages, so that there are finitely many states."""
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(x if x.at == ZERO else replace(x, at=_modulo(x.at, self.stages[x.buffer])) for x in xs)
+            return frozenset(x if x.at == ZERO else _within(x, self.stages[x.buffer]) for x in xs)
 
         return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
 
@@ -421,6 +427,12 @@ class _Sync:
         return bool(xs) and bool(ys) and any(self._same_bytes(x, y) for x in xs for y in ys)
 
     def _same_bytes(self, x: Access, y: Access) -> bool:
+        key = id(x), id(y)
+        if key not in self.same:
+            self.same[key] = (x, y, self._meet(x, y))
+        return self.same[key][2]
+
+    def _meet(self, x: Access, y: Access) -> bool:
         if x.buffer not in self.smem or y.buffer not in self.smem:
             return x.buffer == y.buffer
         a, b = self.smem[x.buffer], self.smem[y.buffer]
@@ -450,6 +462,12 @@ def stage_number(e: Expr, stages: int) -> Linear:
 def _modulo(f: Linear, stages: int) -> Linear:
     """``f`` modulo ``stages``."""
     return Linear({a: c % stages for a, c in f.terms.items() if c % stages}, f.const % stages)
+
+
+@lru_cache(_KNOWN)
+def _within(x: Access, stages: int) -> Access:
+    """``x`` with its stage modulo ``stages``."""
+    return replace(x, at=_modulo(x.at, stages))
 
 
 def _barriers(op: MemOp) -> int:
