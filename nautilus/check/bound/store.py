@@ -8,8 +8,7 @@ from math import hypot, prod, sqrt
 import numpy as np
 
 from nautilus.check.bound.cancelling.ties import FLIPS
-from nautilus.check.bound.errors import unit
-from nautilus.check.bound.exactness import copies, rounds_at_store
+from nautilus.check.bound.exactness import copies, rounds_at_store, unit
 from nautilus.check.compare import norm, spacing
 from nautilus.core.expr.nodes import Op
 from nautilus.core.numerics import Array

@@ -383,12 +383,16 @@ def test_a_schedule_may_inline_what_only_a_matrix_state_in_chunks_has() -> None:
 
 
 def _in_parts(x: Array, splits: int, lanes: int) -> Array:
-    """The sums of the rows of ``x`` in f32: ``splits`` parts in lanes that add one term after another, then a tree."""
-    chains = x.reshape(*x.shape[:-1], splits, -1, lanes)
-    parts = np.cumsum(chains, axis=-2, dtype=np.float32)[..., -1, :]
+    """The sums of the rows of ``x`` in f32: those of ``splits`` parts in lanes, and of the parts in 32 lanes."""
+    return _in_lanes(_in_lanes(x.reshape(*x.shape[:-1], splits, -1), lanes), min(splits, 32))
+
+
+def _in_lanes(x: Array, lanes: int) -> Array:
+    """The sums of the rows of ``x`` in f32: lanes add one term after another, and a tree adds the lanes."""
+    parts = np.cumsum(x.reshape(*x.shape[:-1], -1, lanes), axis=-2, dtype=np.float32)[..., -1, :]
     while parts.shape[-1] > 1:
         parts = parts[..., ::2] + parts[..., 1::2]
-    return np.asarray(np.cumsum(parts[..., 0], axis=-1, dtype=np.float32)[..., -1])
+    return np.asarray(parts[..., 0])
 
 
 @pytest.mark.parametrize("body", ["X[i]", "X[i] ** 2"])
