@@ -26,7 +26,7 @@ from nautilus.check.bound.exactness import (
     selects,
     unit,
 )
-from nautilus.check.bound.operands import AROUND, engine_of, multiplies, without_matrices
+from nautilus.check.bound.operands import AROUND, engine_of, in_lanes, multiplies, without_matrices
 from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts
 from nautilus.check.bound.sums.orders import (
     LANES,
@@ -102,8 +102,8 @@ class Roundings:
     in which functions may be approximated as for outputs of at most 16 bits.  ``computed``: definitions whose values
     are not exact.  ``shown``: inputs that stand for a more precise value, with their relative error.  ``cuts``: sums
     whose parts are found apart from each other.  ``ties``: steps that computed numbers decide about.  ``lanes``:
-    definitions of which no matrix unit computes a sum.  ``resized``: numbers of which a product counts as exact,
-    because it stands for a sum of more terms.
+    definitions of which no matrix unit computes a sum.  ``in_lanes``: those whose sums lanes share.  ``resized``:
+    numbers of which a product counts as exact, because it stands for a sum of more terms.
     """
 
     fast: bool = True
@@ -115,6 +115,7 @@ class Roundings:
     cuts: Mapping[str, SplitPlan] = field(default_factory=dict)
     ties: Ties = field(default_factory=Ties)
     lanes: frozenset[str] = frozenset()
+    in_lanes: frozenset[str] = frozenset()
     resized: frozenset[float] = frozenset()
 
 
@@ -123,14 +124,11 @@ def roundings(
     schedule: Schedule = _ANY,
 ) -> Roundings:  # fmt: skip
     """What follows from the structure of ``spec``, and from the ``schedule`` of its kernels."""
-    fast = precision == "fast"
-    parts = fast and schedule.decompose_operands
-    made = computed(spec)
-    known = ties(spec, made)
-    lanes = without_matrices(spec)
+    fast, made = precision == "fast", computed(spec)
     return Roundings(
-        fast, parts, terms or {}, _narrow_only(spec), made, cuts=cuts(spec, schedule), ties=known, lanes=lanes
-    )
+        fast, fast and schedule.decompose_operands, terms or {}, _narrow_only(spec), made, cuts=cuts(spec, schedule),
+        ties=ties(spec, made), lanes=without_matrices(spec), in_lanes=in_lanes(spec),
+    )  # fmt: skip
 
 
 def _narrow_only(spec: Spec) -> frozenset[str]:
@@ -441,11 +439,11 @@ class Rounding(Evaluator):
     def parallel(self, cut: SplitPlan | None) -> tuple[int, int] | None:
         """The parts of a sum with this ``cut``, and the partial sums of each that are found at the same time.
 
-        The lanes of a sum of everything have no other axis than those that are summed.  None: nothing is known.
+        None: nothing is known.
         """
         if cut is not None:
             return cut.splits, lanes_of(cut)
-        return None if self.d.axes else (1, LANES)
+        return (1, LANES) if self.d.name in self.how.in_lanes else None
 
     def common(self, total: Array) -> tuple[Array, float]:
         """The errors of the elements ``total`` in units of the largest one, and how much of it all have in common."""

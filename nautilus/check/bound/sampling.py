@@ -14,6 +14,8 @@ from nautilus.check.bound.cancelling import left_out
 from nautilus.check.bound.cancelling.reach import Sites, axis_sizes
 from nautilus.check.bound.cancelling.sites import may_cancel
 from nautilus.check.bound.errors import roundings
+from nautilus.check.bound.exactness import computed, is_rounded
+from nautilus.check.bound.operands import in_lanes
 from nautilus.check.bound.probes import FEW, Effect, errors, even, largest, margin
 from nautilus.check.bound.store import last_rounding, last_unit
 from nautilus.check.bound.sums.admitted import Lengths, averages, chains, lengths, names, without
@@ -31,7 +33,7 @@ from nautilus.check.bound.sums.shorter import (
 )
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
-from nautilus.core.expr.nodes import Load, walk
+from nautilus.core.expr.nodes import Load, Op, walk
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -51,6 +53,7 @@ _ROUND: Final = 0.6  # the part of a half that a power of the number of terms ex
 _FEW_TERMS: Final = 8  # terms of an element of which a part says nothing about the size of all
 RUNTIME: Final = 1024  # the size of a dim that is known only at launch and has no smaller bound
 _LEAST: Final = 8  # elements of an output, on all inputs together
+_RARE: Final = 3  # sets of inputs where few elements are rounded another way
 INPUTS: Final = 6  # sets of inputs for an output of few elements
 #: The share of inputs on which an output of so few elements is so small by chance that its error, which does not fall
 #: with it, is above the figure: six standard deviations of the error and one of a value, both of normal distributions.
@@ -324,10 +327,12 @@ def _sampled(
     elements = {t.name: volume(t.shape) for t in task.program.outputs}
     cut, ranges = shortened(whole, integer_ranges(task.program), rows)
     sizes = [min(elements[t.name], volume(t.shape)) for t in cut.outputs if t.name in elements]
-    count = max(count, -(-min(_LEAST, *elements.values()) // max(1, min(sizes))))
+    rare = longest(cut) < task.longest and _has_ties(cut)
+    count = max(count, -(-min(_LEAST, *elements.values()) // max(1, min(sizes))), _RARE if rare else 1)
     first = generate(cut, "random", 0, ranges=ranges)
     cut, resized = at_full_size(cut, task.sizes, {**first.arrays, **rows}, first.scalars)
-    how = replace(roundings(cut, task.precision, task.chains, task.schedule), resized=resized)
+    how = roundings(cut, task.precision, task.chains, task.schedule)
+    how = replace(how, resized=resized, in_lanes=in_lanes(task.program))
     found: dict[str, list[tuple[Array, Effect]]] = {t.name: [] for t in wanted}  # values and errors on each input
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges) if seed else first
@@ -337,7 +342,15 @@ def _sampled(
         for t in wanted:
             found[t.name].append((values[t.name], moved[t.name]))
     stores = {t.name: last_rounding(task.program, t, [x for x, _ in found[t.name]]) for t in wanted}
-    return {t.name: _judged(elements[t.name], found[t.name], stores[t.name]) for t in wanted}
+    made = {t.name: _judged(elements[t.name], found[t.name], stores[t.name]) for t in wanted}
+    return {n: replace(x, relative=x.worst) if rare else x for n, x in made.items()}
+
+
+def _has_ties(program: Spec) -> bool:
+    """Whether a cast of the spec rounds computed numbers, of which those close to a tie may go either way."""
+    made = computed(program)
+    casts = (e for d in program.definitions for e in walk(d.expr) if isinstance(e, Op) and e.op == "cast")
+    return any(e.dtype.is_float and e.dtype.bits <= 16 and is_rounded(e.args[0], made) for e in casts)
 
 
 def _judged(elements: int, found: Sequence[tuple[Array, Effect]], store: float) -> _Sampled:
@@ -345,10 +358,10 @@ def _judged(elements: int, found: Sequence[tuple[Array, Effect]], store: float) 
     relative error ``store`` of its last rounding."""
     sizes, norms = [norm(x) for x, _ in found], [e.norm for _, e in found]
     size, error = hypot(*sizes), hypot(*norms)
+    equal = even(np.concatenate([np.ravel(e.each) for _, e in found]))
     factor = margin(min(elements, sum(x.size for x, _ in found)))
     allowed = [factor * _ratio(*x) + store for x in ((error, size), *zip(norms, sizes, strict=True))]
     root = sqrt(max(1.0, sum(x.size for x, _ in found)))
-    equal = even(np.concatenate([np.ravel(e.each) for _, e in found]))
     return _Sampled(size / root, allowed[0], max((x for x in allowed if not isnan(x)), default=nan), equal)
 
 

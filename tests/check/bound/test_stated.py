@@ -360,10 +360,12 @@ def test_a_sum_that_cancels_to_0_has_no_bound() -> None:
     assert found.text == "not bounded, because terms cancel in many elements"
 
 
-@pytest.mark.parametrize("value", ["0.1", "log(1.2)", "max(X[i], 0.1)"])
-def test_a_number_that_f32_does_not_have_is_rounded(value: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "share"), [("0.1", 1.0), ("log(1.2)", 1.0), ("max(X[i], 0.1)", 0.1)]
+)  # the share of the error of 0.1: a maximum has other elements, which are exact
+def test_a_number_that_f32_does_not_have_is_rounded(value: str, share: float) -> None:
     found = stated(load_text(f"dim N = 64\ninput X: f32[N]\noutput Y: f32[N]\nY[i: N] = {value}\n"))["Y"]
-    assert 2.0**-24 <= found.relative < 1e-6
+    assert share * 2.0**-24 <= found.relative < 1e-6
 
 
 def test_a_number_that_f32_has_is_exact() -> None:
