@@ -55,7 +55,8 @@ bound is the largest of three such runs.  In two further runs, all elements of a
 1.25 u: equal inputs are rounded in one direction.  One of these two has the errors that cancel least.  Where many
 elements have a term in common, as in ``x - mean``, the elements of a binade have one rounding error: the term is
 rounded to their spacing.  Where a tensor core adds one sum to another in its accumulator, what it cuts off the second
-sum has the sign of the first one.  A unit roundoff of the output is added, unless its type is the one in which it is computed.  Where an output has many
+sum has the sign of the first one.  A unit roundoff of the output is
+added, unless its type is the one in which it is computed.  Where an output has many
 elements, its error varies little between inputs, and the bound holds with a margin of about three.  A single number
 has an error that is normally distributed, six standard deviations of which are allowed: the error of n evaluated
 elements is multiplied by 1 + 1 / sqrt(n).  Few elements are evaluated on six inputs together, and on given inputs in
