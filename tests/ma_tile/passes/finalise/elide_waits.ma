@@ -19,7 +19,7 @@
 ; UNCHANGED
 
 ; CASE: so does a block of a cluster
-; INPUT: product.ma
+; INPUT: chained.ma
 ; PLAN: {"mapping": {"engine": "warpgroup", "cluster": 2}}
 ; FIRST: specialise-warps
 ; FIRST: multicast-loads
