@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from math import ceil, hypot, inf, isfinite, isinf, isnan, log, nan, sqrt
+from math import hypot, inf, isfinite, isinf, isnan, log, nan, sqrt
 from typing import Final
 
 import numpy as np
@@ -49,7 +49,9 @@ _ROWS: Final = 16  # sets of inputs for rows without conditions, which all have 
 _SHORT_ROW: Final = 64  # least number of terms of a row without conditions
 _SHORTER: Final = 4  # the part of the budget with which shorter sums are compared
 _AMPLIFIED: Final = 0.05  # the error from which on a chain of shortened sums is evaluated with more terms
-_ROUND: Final = 0.6  # the part of a half that a power of the number of terms exceeds by chance
+#: The powers of the number of terms above which values count as falling with its root, and with it.
+_GROWS: Final = 0.2
+_FALLS: Final = 0.85
 _FEW_TERMS: Final = 8  # terms of an element of which a part says nothing about the size of all
 RUNTIME: Final = 1024  # the size of a dim that is known only at launch and has no smaller bound
 _LEAST: Final = 8  # elements of an output, on all inputs together
@@ -287,7 +289,7 @@ def _power(now: _Sampled, then: _Sampled, terms: float) -> float:
     if not (0.0 < now.relative < inf and 0.0 < then.relative < inf and 0.0 < now.size < then.size):
         return 0.0
     power = min(log(then.size / now.size), log(now.relative / then.relative)) / log(terms)
-    return max(0.0, min(1.0, ceil(2.0 * power - _ROUND) / 2.0))
+    return 1.0 if power > _FALLS else 0.5 if power > _GROWS else 0.0
 
 
 def _of_more(task: _Task, t: Tensor) -> float:

@@ -6,8 +6,9 @@ by a number, whose product counts as exact.  Terms of one sign add up to the num
 to its root: in a chain of products, errors then grow from one to the next as they do at full size.  Which of them a sum
 has is read off its size beside that of the sum of the magnitudes.
 
-Terms from which their own mean is subtracted add up to 0.  So a sum that other sums over the same terms read, the same
-for each of their terms, has the size of one whose terms are repeated.
+Terms from which their own mean is subtracted add up to 0, and the rounding errors of such a difference have one sign.
+So a sum that other sums over the same terms read, the same for each of their terms, has the size of one whose terms are
+repeated, and so have these others: that values then fall with the number of terms is seen in still shorter sums.
 """
 
 from __future__ import annotations
@@ -59,18 +60,20 @@ def at_full_size(
 
 
 def _read_by_sums(spec: Spec, fewer: Collection[tuple[str, Reduce]]) -> frozenset[tuple[str, Reduce]]:
-    """Those of the sums ``fewer`` that others of as many terms read at indices that are the same for all terms."""
+    """Those of the sums ``fewer`` that others of as many terms read at indices that are the same for all terms, and
+    these others."""
     made = {d.name: d for d in spec.definitions}
     found = set[tuple[str, Reduce]]()
-    for _, e in fewer:
+    for name, e in fewer:
         extents = {a.extent for a in e.axes}
         left = [(ld, frozenset(a.name for a in e.axes)) for ld in loads(e.body) if ld.buffer in made]
         while left:
             ld, terms = left.pop()
             d = made[ld.buffer]
             along = frozenset(a.name for a, x in zip(d.axes, ld.index, strict=True) if free_vars(x) & terms)
-            own = [k for k in fewer if k[0] == d.name and not free_vars(k[1]) & along]
-            found |= {k for k in own if {a.extent for a in k[1].axes} & extents}
+            own = {k for k in fewer if k[0] == d.name and not free_vars(k[1]) & along}
+            same = {k for k in own if {a.extent for a in k[1].axes} & extents}
+            found |= {*same, (name, e)} if same else same
             left += [(x, along) for x in loads(_without_reductions(d.expr)) if x.buffer in made]
     return frozenset(found)
 
