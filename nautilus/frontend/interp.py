@@ -22,12 +22,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nautilus.core.errors import InputError
+from nautilus.core.expr.conditions import equations
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute
 from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.expr.products import MOST_FACTORS, factors
 from nautilus.core.functions.arrays import every
 from nautilus.core.index.sizes import MAX_DIM, Extent
-from nautilus.core.numerics import Array, eval_op, integer_product, reduce_array, round_to, working
+from nautilus.core.numerics import Array, combine_at, eval_op, integer_product, reduce_array, round_to, working
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
@@ -231,6 +232,8 @@ def _grids(e: Expr) -> Iterator[Expr]:
             seen.add(id(node))
             yield node
             factors = product_factors(node) if isinstance(node, Reduce) else None
+            if isinstance(node, Reduce) and (keyed := keys_of(node)) is not None:
+                factors = [node.body, *keyed[0].values(), *keyed[1]]
             stack.extend(factors if factors is not None else children(node))
 
 
@@ -352,6 +355,7 @@ class Evaluator:
             if made is not None:
                 return made
         inner = self.free[id(e.body)] | (self.free[id(e.cond)] if e.cond is not None else frozenset())
+        inner = inner if keys_of(e) is None else frozenset()
         grid = self._grid(inner | {a.name for a in e.axes})
         axis = max((a.name for a in e.axes), key=lambda n: len(self.ranges[n]))
         whole = self.ranges[axis]
@@ -379,6 +383,8 @@ class Evaluator:
 
     def reduce_here(self, e: Reduce) -> Value:
         """The reduction ``e`` over the current ranges of its axes."""
+        if (keyed := keys_of(e)) is not None:
+            return self._combined_at(e, *keyed)
         body = self.value(e.body)
         if not finite(body):
             body = element(self, e.op, e.body)
@@ -393,6 +399,22 @@ class Evaluator:
         positions = tuple(i for i, n in enumerate(names) if n in axes)
         kept = tuple(n for n in names if n not in axes)
         return Value(self.combined(e, array, positions), kept)
+
+    def _combined_at(self, e: Reduce, keys: Mapping[str, Expr], conditions: Sequence[Expr]) -> Value:
+        """The reduction ``e``, of which each term belongs to the element at ``keys``, if it meets ``conditions``."""
+        over = tuple(sorted((a.name for a in e.axes), key=self.order.__getitem__))
+        kept = tuple(sorted(keys, key=self.order.__getitem__))
+        shape = tuple(len(self.ranges[n]) for n in over)
+        body, *at = (np.broadcast_to(line_up(self.value(x), over), shape) for x in (e.body, *(keys[n] for n in kept)))
+        admitted = np.ones(shape, bool)
+        for c in conditions:
+            admitted &= line_up(self.value(c), over)
+        for n, index in zip(kept, at, strict=True):
+            admitted &= (index >= self.ranges[n].start) & (index < self.ranges[n].stop)
+        out = np.full([len(self.ranges[n]) for n in kept], identity_of(e.op, e.dtype).value, working(e.dtype))
+        where = tuple(index[admitted] - self.ranges[n].start for n, index in zip(kept, at, strict=True))
+        combine_at(e.op, out, where, body[admitted], e.dtype)
+        return Value(out, kept)
 
     def combined(self, e: Reduce, terms: Array, axes: tuple[int, ...]) -> Array:
         """The reduction ``e`` of ``terms`` over ``axes``."""
@@ -452,6 +474,15 @@ def product_factors(e: Reduce) -> list[Expr] | None:
         return None
     out = factors(e.body)
     return out if 1 < len(out) <= MOST_FACTORS and all(free_vars(f) for f in out) else None
+
+
+@by_identity(1 << 8)
+def keys_of(e: Reduce) -> tuple[Mapping[str, Expr], Sequence[Expr]] | None:
+    """The keys of a reduction of integers of which each term belongs to one element, and the other conditions."""
+    over = {a.name for a in e.axes}
+    if not (e.dtype.is_int and e.op in ("sum", "max", "min") and free_vars(e.body) <= over):
+        return None
+    return equations(e.cond, over)
 
 
 def finite(v: Value) -> bool:

@@ -533,3 +533,21 @@ def test_a_definition_may_have_more_elements_than_a_tensor() -> None:
     assert load_text(text.format(32)).definitions[0].name == "S"
     with pytest.raises(DiagnosticError, match=r"'S' would hold \d+ elements; at most 2\^56 are allowed"):
         load_text(text.format("2 ** 20"))
+
+
+def test_counts_are_those_of_the_grid_of_terms_and_elements() -> None:
+    """A term is added at its key alone; beyond the keys it counts nowhere."""
+    text = (
+        "dim N = 57, A = 5, B = 7\ninput x: i32[N], y: u8[N], w: i8[N]\noutput c: i32[A, B], m: i32[A], t: i8[A]\n"
+        "c[a: A, b: B] = sum[n | x[n] == a and y[n] == b and w[n] > 0](1 + w[n])\n"
+        "m[a: A] = max[n | x[n] - 1 == a](w[n])\nt[a: A] = i8(sum[n | x[n] == a](w[n] * w[n] * 100000))\n"
+    )
+    random = np.random.default_rng(0)
+    x, y, w = (random.integers(*ends, 57) for ends in ((-1, 7), (0, 9), (-128, 128)))
+    found = run_spec(load_text(text), {"x": x, "y": y, "w": w})
+    a, b = np.arange(5)[:, None], np.arange(7)[None, :, None]
+    grid = (x == a[:, None]) & (y == b) & (w > 0)
+    assert np.array_equal(found["c"], np.sum(np.where(grid, 1 + w, 0), axis=-1))
+    assert np.array_equal(found["m"], np.max(np.where(x - 1 == a, w, -(2**31)), axis=-1))
+    total = np.sum(np.where(x == a, w * w * 100000, 0), axis=-1)
+    assert np.array_equal(found["t"], total.astype(np.int8))

@@ -23,7 +23,9 @@ unit roundoff of the type in question.
   for tensor cores one for 32 bytes of terms, and for sums without products a 32nd of it, at least 4 and the levels of
   the tree that adds 32 lanes.  The partial sums are those of the terms in order, at eight places.  Where the schedule
   cuts a sum without products into parts, the chains are those of a part and of the sum of all parts, and errors of
-  chains that run at the same time average out; rows whose sums are added are a sum of sums.  A tensor core cuts
+  chains that run at the same time average out.  They do too where the lanes of a warp share the terms of a sum: of
+  everything, or of a row of at least 1024 neighbours without matrix units.  Rows whose sums are added are a sum of
+  sums.  A tensor core cuts
   off instead of rounding (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021), so these
   errors point towards zero and grow with the number of terms: ``u`` of each partial sum, where 0.55 was measured (sums
   of 64 to 4096 products of 16-bit and of tf32 operands, sm_90a).  A sum of products of 8-bit floats loses 2^-13 of the
@@ -54,7 +56,8 @@ bound is the largest of three such runs.  In two further runs, all elements of a
 1.25 u: equal inputs are rounded in one direction.  One of these two has the errors that cancel least.  Where many
 elements have a term in common, as in ``x - mean``, the elements of a binade have one rounding error: the term is
 rounded to their spacing.  Where a tensor core adds one sum to another in its accumulator, what it cuts off the second
-sum has the sign of the first one.  A unit roundoff of the output is added.  Where an output has many
+sum has the sign of the first one.  A unit roundoff of the output is
+added, unless its type is the one in which it is computed.  Where an output has many
 elements, its error varies little between inputs, and the bound holds with a margin of about three.  A single number
 has an error that is normally distributed, six standard deviations of which are allowed: the error of n evaluated
 elements is multiplied by 1 + 1 / sqrt(n).  Few elements are evaluated on six inputs together, and on given inputs in
@@ -70,10 +73,13 @@ number of elements, not by the largest sampled error.  The stated figure is then
 errors and values, or on most inputs (:mod:`nautilus.check.bound.cancelling`).  It holds at any size.  ``check``, and
 ``bench`` on sampled rows, compare each element with its own error under the roundings on its inputs.
 
-The sizes.  The stated figure is evaluated at sampled elements of the outputs, at fewer of them where sums are long.
-Sums longer than the budget allows even then are evaluated on evenly spaced terms, and on those at the sampled indices;
-their own errors are those of the full length, and so is their size (:mod:`nautilus.check.bound.sums.short_sums`).
-Where values cancel the more, the more terms there are, the figure is extrapolated with the root of the number of terms.
+The sizes.  The stated figure is evaluated at sampled elements of the outputs, at fewer of them and on more inputs where
+sums are long.  Sums longer than the budget allows even then are evaluated on evenly spaced terms, and on those at the
+sampled indices; their own errors are those of the full length, and so is their size
+(:mod:`nautilus.check.bound.sums.short_sums`).  Where values cancel the more, the more terms there are, the figure is
+extrapolated with a power of the number of terms that still shorter sums show, which is a half or one.  A chain that
+amplifies errors to a twentieth of its values is evaluated with four times as many points.  Where a typed intermediate
+rounds few elements another way, the figure is that of the largest error on three inputs.
 Where a condition admits few of the terms, those of a segment or of a key, none of the evaluated terms may be one of an
 evaluated element.  The figure is then that of dense rows, if that is larger, and the chain of a sum is eight times as
 long as an average row, or 1024 (:mod:`nautilus.check.bound.sums.admitted`).  A size that is known only at launch counts

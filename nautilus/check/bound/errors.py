@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from functools import cache
 from itertools import pairwise
 from math import prod, sqrt
 from typing import Any
@@ -17,18 +16,20 @@ from nautilus.check.bound.exactness import (
     U32,
     U64,
     Common,
-    inexact,
+    computed,
+    hardware_error,
     instruction_error,
     is_inexact_number,
     is_rounded,
     keeps,
-    rounds_at_store,
     scales,
     selects,
+    unit,
 )
-from nautilus.check.bound.operands import AROUND, engine_of, multiplies, without_matrices
+from nautilus.check.bound.operands import AROUND, engine_of, in_lanes, multiplies, without_matrices
 from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts
 from nautilus.check.bound.sums.orders import (
+    LANES,
     LARGEST,
     accumulations,
     additions,
@@ -36,6 +37,7 @@ from nautilus.check.bound.sums.orders import (
     are_whole,
     cuts,
     in_every_order,
+    lanes_of,
     multiplications,
     partial_sums,
 )
@@ -100,7 +102,8 @@ class Roundings:
     in which functions may be approximated as for outputs of at most 16 bits.  ``computed``: definitions whose values
     are not exact.  ``shown``: inputs that stand for a more precise value, with their relative error.  ``cuts``: sums
     whose parts are found apart from each other.  ``ties``: steps that computed numbers decide about.  ``lanes``:
-    definitions of which no matrix unit computes a sum.
+    definitions of which no matrix unit computes a sum.  ``in_lanes``: those whose sums lanes share.  ``resized``:
+    numbers of which a product counts as exact, because it stands for a sum of more terms.
     """
 
     fast: bool = True
@@ -112,6 +115,8 @@ class Roundings:
     cuts: Mapping[str, SplitPlan] = field(default_factory=dict)
     ties: Ties = field(default_factory=Ties)
     lanes: frozenset[str] = frozenset()
+    in_lanes: frozenset[str] = frozenset()
+    resized: frozenset[float] = frozenset()
 
 
 def roundings(
@@ -119,23 +124,11 @@ def roundings(
     schedule: Schedule = _ANY,
 ) -> Roundings:  # fmt: skip
     """What follows from the structure of ``spec``, and from the ``schedule`` of its kernels."""
-    fast = precision == "fast"
-    parts = fast and schedule.decompose_operands
-    made = _computed(spec)
-    known = ties(spec, made)
-    lanes = without_matrices(spec)
+    fast, made = precision == "fast", computed(spec)
     return Roundings(
-        fast, parts, terms or {}, _narrow_only(spec), made, cuts=cuts(spec, schedule), ties=known, lanes=lanes
-    )
-
-
-def _computed(spec: Spec) -> frozenset[str]:
-    found: set[str] = set()
-    for d in spec.definitions:
-        loads = {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
-        if loads & found or any(inexact(e) for e in walk(d.expr)) or rounds_at_store(spec, d):
-            found.add(d.name)
-    return frozenset(found)
+        fast, fast and schedule.decompose_operands, terms or {}, _narrow_only(spec), made, cuts=cuts(spec, schedule),
+        ties=ties(spec, made), lanes=without_matrices(spec), in_lanes=in_lanes(spec),
+    )  # fmt: skip
 
 
 def _narrow_only(spec: Spec) -> frozenset[str]:
@@ -145,16 +138,6 @@ def _narrow_only(spec: Spec) -> frozenset[str]:
         if d.name in wide:
             wide |= {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
     return frozenset(d.name for d in spec.definitions) - wide
-
-
-@cache
-def _hardware_error(op: str) -> float:
-    return max((a.relative for a in FUNCTIONS[op].approximations if a.narrow), default=0.0)
-
-
-def unit(dtype: DType) -> float:
-    """The unit roundoff of a float type."""
-    return float(2.0 ** -(dtype.mantissa + 1))
 
 
 def run(
@@ -282,7 +265,7 @@ class Rounding(Evaluator):
 
     def rounded(self, e: Expr, value: Value) -> Value:
         """``value`` with the error of the rounding of ``e``."""
-        if is_inexact_number(e, e.dtype.compute):  # the same number wherever it is written
+        if is_inexact_number(e, e.dtype.compute) and not self.resizes(e):  # the same number wherever it is written
             made = self.moved(value.array, self.unit(e.dtype))
             return Value(self.shared.written.setdefault((value.array.item(), e.dtype), made), value.names)
         if not isinstance(e, Op):
@@ -305,16 +288,20 @@ class Rounding(Evaluator):
             x = self.step(e, value, f.steps)
             if f.steps.whole:
                 return x
-        if e.op == "mul" and are_whole(1, x):  # nothing is rounded
+        if e.op == "mul" and (are_whole(1, x) or any(map(self.resizes, e.args))):  # nothing is rounded
             return x
         error = instruction_error(e.op, u, self.how.fast)
         if error > u:  # a stated maximum: nothing is added to it, and the mean of all elements is smaller
             error = max(u, error / abs(self.probe.size) / (_MEAN if self.probe.coherent else 1.0))
         if self.how.fast and self.d.name in self.how.hardware and not self.probe.reals:
-            error = max(error, _hardware_error(e.op) / abs(self.probe.size))
+            error = max(error, hardware_error(e.op) / abs(self.probe.size))
         if self.probe.opposed and e.op in ("add", "sub") and self.has_common(e, value):
             return self.offset(x, u)
         return self.moved(x, error, self.floor(dtype)) if error > 0.0 and not scales(e) else x
+
+    def resizes(self, e: Expr) -> bool:
+        """Whether ``e`` stands for terms that are not evaluated."""
+        return isinstance(e, Const) and e.value in self.how.resized
 
     def step(self, e: Op, value: Value, steps: Steps) -> Array:
         """The result ``value`` of a step, of which a few elements are another one where no numbers are at ties.
@@ -390,7 +377,7 @@ class Rounding(Evaluator):
     # ---- reductions
     def terms(self, e: Reduce, found: int) -> int:
         """The terms of the sum ``e`` at full size, of which ``found`` are evaluated."""
-        return max(found, self.how.terms.get((self.d.name, tuple(a.name for a in e.axes)), 0))
+        return self.how.terms.get((self.d.name, tuple(a.name for a in e.axes)), found)
 
     def combined(self, e: Reduce, terms: Array, axes: tuple[int, ...]) -> Array:
         """The reduction ``e`` of ``terms`` over ``axes`` with the errors of its additions or products."""
@@ -405,7 +392,8 @@ class Rounding(Evaluator):
             return in_every_order(value, terms, axes) if self.floor(e.dtype) else value
         parts = partial_sums(terms, axes, _PARTS)
         cut = self.how.cuts.get(self.d.name)
-        size = None if cut is None or count <= 1 else apart(terms, axes, parts, count, cut)
+        lanes = self.parallel(cut)
+        size = apart(terms, axes, parts, count, *lanes) if lanes is not None and count > 1 else None
         value = self.summed(e, parts, count, additions(count), accumulations(self.engine(e), count, cut), size)
         if self.parted(e) and self.engine(e) is None:
             squares = reduce_array("sum", terms * terms, axes, DType.F64)
@@ -447,6 +435,15 @@ class Rounding(Evaluator):
         beyond = np.isfinite(value) & (magnitudes > 2.0 * LARGEST)
         meet = np.isfinite(magnitudes) & (magnitudes - np.abs(total) > 2.0 * LARGEST)
         return np.where(meet, np.nan, np.where(beyond, np.copysign(np.inf, value), value))
+
+    def parallel(self, cut: SplitPlan | None) -> tuple[int, int] | None:
+        """The parts of a sum with this ``cut``, and the partial sums of each that are found at the same time.
+
+        None: nothing is known.
+        """
+        if cut is not None:
+            return cut.splits, lanes_of(cut)
+        return (1, LANES) if self.d.name in self.how.in_lanes else None
 
     def common(self, total: Array) -> tuple[Array, float]:
         """The errors of the elements ``total`` in units of the largest one, and how much of it all have in common."""

@@ -118,3 +118,24 @@ def instruction_error(op: str, u: float, fast: bool) -> float:
     if u < U32:
         return 2.0 * f.ulps[1] * u
     return 2.0 * u * max([f.ulps[0], *(a.ulps for a in f.approximations if fast)])
+
+
+@cache
+def hardware_error(op: str) -> float:
+    """The largest relative error of the approximations of ``op`` for outputs of at most 16 bits."""
+    return max((a.relative for a in FUNCTIONS[op].approximations if a.narrow), default=0.0)
+
+
+def unit(dtype: DType) -> float:
+    """The unit roundoff of a float type."""
+    return float(2.0 ** -(dtype.mantissa + 1))
+
+
+def computed(spec: Spec) -> frozenset[str]:
+    """The definitions of ``spec`` whose values are not exact."""
+    found: set[str] = set()
+    for d in spec.definitions:
+        loads = {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
+        if loads & found or any(inexact(e) for e in walk(d.expr)) or rounds_at_store(spec, d):
+            found.add(d.name)
+    return frozenset(found)

@@ -13,6 +13,7 @@ from nautilus.frontend.interp import product_factors
 from nautilus.frontend.spec import Spec
 from nautilus.targets.limits import SHORT_DEPTH
 
+_ROW: Final = 1024  # elements along an axis, at least, that lanes share
 #: Functions that may be applied to a product, or to a factor of one.
 AROUND: Final = frozenset({"cast", "neg", "select"})
 
@@ -49,6 +50,30 @@ def without_matrices(spec: Spec) -> frozenset[str]:
         return len(products[name]) == 1 and not (needs[name] & others or any(name in needs[n] for n in others))
 
     return frozenset(n for n in vectors if alone(n) and _is_plain(products[n][0].body))
+
+
+def in_lanes(spec: Spec) -> frozenset[str]:
+    """The definitions with a sum of which the lanes of a warp, at least, add parts at the same time.
+
+    A sum of everything has no other axes for lanes.  Rows of which all lanes read neighbours have theirs along the row,
+    but where matrix units lay out the elements.
+    """
+    sums = {d.name: [e for e in walk(d.expr) if isinstance(e, Reduce) and e.op == "sum"] for d in spec.definitions}
+    plain = not any(d.recurrence is not None for d in spec.definitions) and not any(
+        multiplies(e) for found in sums.values() for e in found
+    )
+    total = {d.name for d in spec.definitions if not d.axes and d.recurrence is None}
+    return frozenset(n for n, found in sums.items() if n in total or (plain and found and all(map(_is_row, found))))
+
+
+def _is_row(e: Reduce) -> bool:
+    """Whether each element that ``e`` reads for its terms lies beside the next one along a long axis of the sum."""
+    long = {a.name for a in e.axes if isinstance(a.extent, int) and a.extent >= _ROW}
+    over = {a.name for a in e.axes}
+    read = [n for n in walk(e.body) if isinstance(n, Load) and free_vars(n) & over]
+    return (
+        bool(read) and e.cond is None and all(isinstance(n.index[-1], Var) and n.index[-1].name in long for n in read)
+    )
 
 
 def _has_factors(e: Expr) -> bool:

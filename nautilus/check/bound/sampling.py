@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from math import hypot, inf, isfinite, isinf, isnan, nan, prod, sqrt
-from operator import itemgetter
+from math import hypot, inf, isfinite, isinf, isnan, log, nan, sqrt
 from typing import Final
 
 import numpy as np
@@ -16,39 +14,48 @@ from nautilus.check.bound.cancelling import left_out
 from nautilus.check.bound.cancelling.reach import Sites, axis_sizes
 from nautilus.check.bound.cancelling.sites import may_cancel
 from nautilus.check.bound.errors import roundings
+from nautilus.check.bound.exactness import computed, is_rounded
+from nautilus.check.bound.operands import in_lanes
 from nautilus.check.bound.probes import FEW, Effect, errors, even, largest, margin
 from nautilus.check.bound.store import last_rounding, last_unit
-from nautilus.check.bound.sums.admitted import Lengths, averages, chains, lengths, without
+from nautilus.check.bound.sums.admitted import Lengths, averages, chains, lengths, names, without
 from nautilus.check.bound.sums.short_sums import at_full_size
+from nautilus.check.bound.sums.shorter import (
+    ELEMENTS,
+    FAR,
+    TERMS,
+    at_elements,
+    longest,
+    reductions,
+    shorter_sums,
+    volume,
+    work,
+)
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, walk
-from nautilus.core.expr.products import indexed_factors
-from nautilus.core.numerics import Array, distinct
+from nautilus.core.expr.nodes import Load, Op, walk
+from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
-from nautilus.core.records.memo import by_identity
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
-from nautilus.frontend.restrict import Chosen, Restricted, restrict, sampled
+from nautilus.frontend.restrict import sampled
 from nautilus.frontend.spec import Spec, Tensor
 
 _BUDGET: Final = 1 << 18  # points of the sampled evaluation
-_ELEMENTS: Final = ((8, 16), (4, 8))  # sampled indices of the last axis but one of an output, and of the last one
-_FAR: Final = 16  # the excess over the budget at which sums are shortened by two steps at once
-_WINDOWS: Final = 512  # the excess at which tensors are limited to windows around the sampled elements
-_ROWS_OF_ALL: Final = 32  # the same where they are limited to the rows that are read along one of several axes
-_NODES: Final = 16  # operations of a definition that count as one
 _GATHERED: Final = 1 << 17  # elements of an input, where it is read at computed indices only
-_LONGEST: Final = 1 << 14  # terms of a sum in the sampled evaluation
 _ROWS: Final = 16  # sets of inputs for rows without conditions, which all have the same terms
 _SHORT_ROW: Final = 64  # least number of terms of a row without conditions
-_TERMS: Final = 32  # terms along an axis that sums keep
-_FEWEST: Final = 4  # the same where sums of sums over several axes exceed the budget by far
 _SHORTER: Final = 4  # the part of the budget with which shorter sums are compared
-_GROWS: Final = 0.25  # the power of the number of terms from which on values count as falling with its root
+_AMPLIFIED: Final = 0.05  # the error from which on a chain of shortened sums is evaluated with more terms
+#: The powers of the number of terms above which values count as falling with its root, and with it.
+_GROWS: Final = 0.2
+_FALLS: Final = 0.85
+_FEW_TERMS: Final = 8  # terms of an element of which a part says nothing about the size of all
 RUNTIME: Final = 1024  # the size of a dim that is known only at launch and has no smaller bound
+_LEAST: Final = 8  # elements of an output, on all inputs together
+_RARE: Final = 3  # sets of inputs where few elements are rounded another way
 INPUTS: Final = 6  # sets of inputs for an output of few elements
 #: The share of inputs on which an output of so few elements is so small by chance that its error, which does not fall
 #: with it, is above the figure: six standard deviations of the error and one of a value, both of normal distributions.
@@ -76,7 +83,7 @@ class _Task:
     schedule: Schedule
     chains: Lengths
     sizes: Lengths
-    most: int = _LONGEST
+    most: int | None = None
     inputs: int = 1
 
     def alone(self, names: Collection[str]) -> _Task:
@@ -84,15 +91,16 @@ class _Task:
         return replace(self, program=replace(self.program, outputs=_named(self.program, names)))
 
     def cut(
-        self, budget: int, elements: Sequence[tuple[int, int]] = _ELEMENTS
+        self, budget: int, elements: Sequence[tuple[int, int]] = ELEMENTS
     ) -> tuple[Spec, Mapping[str, Array]]:  # fmt: skip
-        """The program at sampled elements (:func:`_cut`)."""
-        return _cut(self.program, budget, elements, self.most)
+        """The program at sampled elements (:func:`~.sums.shorter.at_elements`)."""
+        return at_elements(self.program, budget, elements, self.most)
 
     @property
     def longest(self) -> int:
         """The number of indices of the longest axis of a reduction, of which all would be evaluated."""
-        return longest(self.program) if self.most == _LONGEST else min(self.most, longest(self.program))
+        terms = longest(self.program)
+        return terms if self.most is None else min(self.most, terms)
 
 
 def _named(program: Spec, names: Collection[str]) -> tuple[Tensor, ...]:
@@ -161,7 +169,7 @@ def _of_cancelling(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
     for t in wanted:
         alone = task.alone([t.name])
         chosen = _MORE if len(t.shape) > 1 else (((64, 64), (32, 32), (16, 16)),)
-        sites = Sites(axis_sizes(alone.program, list(_reductions(alone.program))))
+        sites = Sites(axis_sizes(alone.program, list(reductions(alone.program))))
         size = volume(t.shape)
         found = [_sample(alone, t.name, x, sites, size) for x in chosen]
         groups = sites.deciding
@@ -177,7 +185,7 @@ def _of_groups(
     alone: _Task, name: str, elements: Sequence[tuple[int, int]], groups: int
 ) -> tuple[Sites, left_out.Sample]:
     """The errors of ``name``, whose elements cancel in this many ``groups``, and the sites of this sample alone."""
-    sites = Sites(axis_sizes(alone.program, list(_reductions(alone.program))))
+    sites = Sites(axis_sizes(alone.program, list(reductions(alone.program))))
     return sites, _sample(alone, name, elements, sites, groups)
 
 
@@ -193,7 +201,7 @@ def _sample(alone: _Task, name: str, elements: Sequence[tuple[int, int]], sites:
     """
     count = max(1, min(_MORE_INPUTS, _MORE_ELEMENTS // max(1, size)))
     whole, rows = alone.cut(_MORE_BUDGET // count, elements)
-    count = min(count, max(_SITE_INPUTS, _FAR * _MORE_BUDGET // max(1, work(whole))))  # windows of windows are long
+    count = min(count, max(_SITE_INPUTS, FAR * _MORE_BUDGET // max(1, work(whole))))  # windows of windows are long
     cut, ranges = shortened(whole, integer_ranges(alone.program), rows)
     how = roundings(cut, alone.precision, alone.chains, alone.schedule)
     values, found = [], []
@@ -215,26 +223,36 @@ def _figures(task: _Task, wanted: Sequence[Tensor]) -> dict[str, float]:
 
     Outputs of different shapes may read a tensor at different indices, which keeps all of it: each is then alone.
     """
-    few = min(prod(n for n in t.shape if isinstance(n, int)) for t in wanted) < FEW
+    few = [t for t in wanted if volume(t.shape) < FEW]
+    if 0 < len(few) < len(wanted):
+        parts = (few, [t for t in wanted if t not in few])
+        return {n: x for part in parts for n, x in _figures(task.alone([t.name for t in part]), part).items()}
     count = max(INPUTS if few else 1, task.inputs)
-    whole, rows = task.cut(_BUDGET // count)
-    if len(task.program.outputs) > 1 and work(whole) > _FAR * _BUDGET // count:
+    found = _within(task, wanted, count, _BUDGET)
+    if any(_AMPLIFIED < x < inf for x in found.values()) and _is_shortened(task):
+        return _within(task, wanted, count, _SHORTER * _BUDGET)
+    return found
+
+
+def _within(task: _Task, wanted: Sequence[Tensor], count: int, budget: int) -> dict[str, float]:
+    """The errors on ``count`` inputs that are evaluated within ``budget``."""
+    whole, rows = task.cut(budget // count)
+    if len(task.program.outputs) > 1 and work(whole) > FAR * budget // count:
         alone = [(t, task.alone([t.name])) for t in wanted]
-        cuts = [([t], *one.cut(_BUDGET // count)) for t, one in alone]
+        cuts = [([t], *one.cut(budget // count)) for t, one in alone]
         if sum(work(cut) for _, cut, _ in cuts) < work(whole):
-            found = (_extrapolated(task, *c, count) for c in cuts)
+            found = (_extrapolated(task, *c, count, budget) for c in cuts)
             return {name: x for one in found for name, x in one.items()}
-    return _extrapolated(task, wanted, whole, rows, count)
+    return _extrapolated(task, wanted, whole, rows, count, budget)
 
 
 def _extrapolated(
-    task: _Task, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], count: int
+    task: _Task, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], count: int, budget: int
 ) -> dict[str, float]:
     """The errors on ``count`` inputs of ``whole``, ``task`` at sampled elements, maybe with shorter sums.
 
-    A result that cancels, such as the excess of a kurtosis over 3, is as small as the deviation of a mean from its
-    expectation, which falls with the root of the number of terms, while its error does not.  Still shorter sums show
-    that, and its error relative to itself is then multiplied by the root.
+        A result that cancels, such as the excess of a kurtosis over 3, is as small as the deviation of a mean from its
+    XX
     """
     found = _sampled(task, wanted, whole, rows, count)
     out = {n: x.relative for n, x in found.items()}
@@ -244,16 +262,34 @@ def _extrapolated(
     full, kept = task.longest, longest(whole)
     if kept >= full:
         return out
-    fewer, others = task.cut(_BUDGET // count // _SHORTER)
-    if (least := longest(fewer)) >= kept or 2 * work(fewer) > work(whole):
+    fewer, others = task.cut(budget // count // _SHORTER)
+    if longest(fewer) >= kept:
+        fewer, others = replace(task, most=max(TERMS // 2, kept // _SHORTER)).cut(budget // count // _SHORTER)
+    if 2 * (least := longest(fewer)) > kept or _is_sparse(task.program, kept / full):
         return out
     before = _sampled(task, wanted, fewer, others, count)
-    grows = (kept / least) ** _GROWS
     for t in wanted:
-        now, then = found[t.name], before[t.name]
-        if now.size * grows < then.size and now.relative > grows * then.relative and isfinite(now.relative):
-            out[t.name] *= sqrt(full / kept)
+        out[t.name] *= (full / kept) ** _power(found[t.name], before[t.name], kept / least)
     return out
+
+
+def _is_sparse(program: Spec, part: float) -> bool:
+    """Whether conditions leave few terms of an element of a sum of floats, where a ``part`` of all is evaluated."""
+    whole, average = lengths(program), averages(program)
+    floats = {(name, names(e)) for name, e in reductions(program) if e.dtype.is_float}
+    return any(average[x] < whole[x] and part * average[x] < _FEW_TERMS for x in floats)
+
+
+def _power(now: _Sampled, then: _Sampled, terms: float) -> float:
+    """The power of the number of terms with which the relative error of an output grows as its values fall.
+
+    It has the errors ``then``, and ``now`` with ``terms`` times as many terms.  Sums of random signs have a half, and
+    differences of distributions, which are quadratic in those of their counts, have 1.
+    """
+    if not (0.0 < now.relative < inf and 0.0 < then.relative < inf and 0.0 < now.size < then.size):
+        return 0.0
+    power = min(log(then.size / now.size), log(now.relative / then.relative)) / log(terms)
+    return 1.0 if power > _FALLS else 0.5 if power > _GROWS else 0.0
 
 
 def _of_more(task: _Task, t: Tensor) -> float:
@@ -266,15 +302,10 @@ def _of_more(task: _Task, t: Tensor) -> float:
     count = max(1, min(_MORE_INPUTS, _MORE_ROWS[0] ** 2 // max(1, volume(t.shape))))
     for n in _MORE_ROWS:
         cut = shorter_sums(alone.program, sampled(alone.program, 0, n, n), _BUDGET // count, alone.most)
-        if work(cut.spec) <= _FAR * _BUDGET:
+        if work(cut.spec) <= FAR * _BUDGET:
             break
-    count = max(1, min(count, _FAR * _BUDGET // work(cut.spec)))
+    count = max(1, min(count, FAR * _BUDGET // work(cut.spec)))
     return _sampled(alone, [t], cut.spec, cut.rows, count)[t.name].worst
-
-
-def longest(spec: Spec) -> int:
-    """The number of indices of the longest axis of a reduction."""
-    return max((a.extent for _, e in _reductions(spec) for a in e.axes if isinstance(a.extent, int)), default=1)
 
 
 @dataclass(frozen=True)
@@ -297,9 +328,13 @@ def _sampled(
     """The errors on ``count`` inputs of ``whole``, which is ``fixed`` at sampled elements, with the inputs ``rows``."""
     elements = {t.name: volume(t.shape) for t in task.program.outputs}
     cut, ranges = shortened(whole, integer_ranges(task.program), rows)
+    sizes = [min(elements[t.name], volume(t.shape)) for t in cut.outputs if t.name in elements]
+    rare = longest(cut) < task.longest and _has_ties(cut)
+    count = max(count, -(-min(_LEAST, *elements.values()) // max(1, min(sizes))), _RARE if rare else 1)
     first = generate(cut, "random", 0, ranges=ranges)
-    cut = at_full_size(cut, task.sizes, {**first.arrays, **rows}, first.scalars)
+    cut, resized = at_full_size(cut, task.sizes, {**first.arrays, **rows}, first.scalars)
     how = roundings(cut, task.precision, task.chains, task.schedule)
+    how = replace(how, resized=resized, in_lanes=in_lanes(task.program))
     found: dict[str, list[tuple[Array, Effect]]] = {t.name: [] for t in wanted}  # values and errors on each input
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges) if seed else first
@@ -309,7 +344,15 @@ def _sampled(
         for t in wanted:
             found[t.name].append((values[t.name], moved[t.name]))
     stores = {t.name: last_rounding(task.program, t, [x for x, _ in found[t.name]]) for t in wanted}
-    return {t.name: _judged(elements[t.name], found[t.name], stores[t.name]) for t in wanted}
+    made = {t.name: _judged(elements[t.name], found[t.name], stores[t.name]) for t in wanted}
+    return {n: replace(x, relative=x.worst) if rare else x for n, x in made.items()}
+
+
+def _has_ties(program: Spec) -> bool:
+    """Whether a cast of the spec rounds computed numbers, of which those close to a tie may go either way."""
+    made = computed(program)
+    casts = (e for d in program.definitions for e in walk(d.expr) if isinstance(e, Op) and e.op == "cast")
+    return any(e.dtype.is_float and e.dtype.bits <= 16 and is_rounded(e.args[0], made) for e in casts)
 
 
 def _judged(elements: int, found: Sequence[tuple[Array, Effect]], store: float) -> _Sampled:
@@ -317,10 +360,10 @@ def _judged(elements: int, found: Sequence[tuple[Array, Effect]], store: float) 
     relative error ``store`` of its last rounding."""
     sizes, norms = [norm(x) for x, _ in found], [e.norm for _, e in found]
     size, error = hypot(*sizes), hypot(*norms)
-    factor = margin(min(elements, *(x.size for x, _ in found)))
+    equal = even(np.concatenate([np.ravel(e.each) for _, e in found]))
+    factor = margin(min(elements, sum(x.size for x, _ in found)))
     allowed = [factor * _ratio(*x) + store for x in ((error, size), *zip(norms, sizes, strict=True))]
     root = sqrt(max(1.0, sum(x.size for x, _ in found)))
-    equal = even(np.concatenate([np.ravel(e.each) for _, e in found]))
     return _Sampled(size / root, allowed[0], max((x for x in allowed if not isnan(x)), default=nan), equal)
 
 
@@ -329,120 +372,6 @@ def _ratio(error: float, size: float) -> float:
     if size > 0.0:
         return error / size
     return inf if error > 0.0 else nan
-
-
-def _cut(
-    program: Spec, budget: int, elements: Sequence[tuple[int, int]] = _ELEMENTS, most: int = _LONGEST
-) -> tuple[Spec, Mapping[str, Array]]:  # fmt: skip
-    """``program`` at sampled elements of its outputs, and its new inputs; ``elements``: as in :data:`_ELEMENTS`.
-
-    Where that is too much work, there are fewer elements, because a sum of fewer terms cancels less.  After that,
-    long sums are shortened, and the outputs are taken at the same indices as the sums are.
-    """
-    for inner, last in elements if most == _LONGEST or longest(program) <= most else ():
-        few, points = _whole(program)(inner, last)
-        if points <= budget:
-            return few.spec, few.rows
-    cut = shorter_sums(program, _chosen(program), budget, most)
-    return cut.spec, cut.rows
-
-
-def shorter_sums(program: Spec, chosen: Chosen, budget: int, longest: int = _LONGEST) -> Restricted:
-    """``program`` at ``chosen`` or fewer elements, with sums of so few terms that its work is within ``budget``.
-
-    ``longest``: the terms along an axis at most.
-    """
-    extents, shorter = _extents(program), _shorter(program, chosen)
-    most = min(max(extents, default=1), longest)
-    cut, points = shorter(most)
-    while points > budget and most > _TERMS:
-        most //= 2 if points < _FAR * budget else 4
-        cut, points = shorter(most)
-    while points > _FAR * budget and most > _FEWEST:
-        before, most = (cut, points), most // 2
-        cut, points = shorter(most)
-        if 2 * points > before[1]:
-            cut, points = before  # the work is not that of sums
-            break
-    if points > (_ROWS_OF_ALL if _is_plain(program) else _WINDOWS) * budget:  # nor that of the elements that are wanted
-        kept = {n: _terms(program, chosen, n, most) for n in sorted(extents) if n > most}
-        fewer = restrict(program, chosen, kept, images=True)
-        cut = fewer if 2 * work(fewer.spec) <= points else cut
-    return cut
-
-
-def _is_plain(program: Spec) -> bool:
-    """Whether every position is an axis or a number, for one output.
-
-    Elsewhere tensors have windows around the elements that are wanted.  A tensor that is read along several axes, such
-    as a matrix and its diagonal, has few other elements than those.  Several outputs are evaluated apart.
-    """
-    if len(program.outputs) > 1:
-        return False
-    loads = (e for d in program.definitions for e in walk(d.expr) if isinstance(e, Load))
-    return all(isinstance(i, Var | Const) for e in loads for i in e.index)
-
-
-def _extents(program: Spec) -> set[int]:
-    return {a.extent for _, e in _reductions(program) for a in e.axes if isinstance(a.extent, int)}
-
-
-@by_identity(4)  # the search for another budget begins with the same numbers of terms
-def _shorter(program: Spec, chosen: Chosen) -> Callable[[int], tuple[Restricted, int]]:
-    """``program`` at ``chosen`` elements, or at the indices of its terms, with this many terms; and its work."""
-    extents = sorted(_extents(program))
-
-    @cache
-    def shorter(most: int) -> tuple[Restricted, int]:
-        kept = {n: _terms(program, chosen, n, most) for n in extents if n > most}
-        same = {t.name: _same_indices(t, chosen.get(t.name, {}), kept) for t in program.outputs}
-        found = ((r, work(r.spec)) for r in (restrict(program, c, kept) for c in (chosen, same)))
-        return min(found, key=itemgetter(1))
-
-    return shorter
-
-
-@by_identity(4)
-def _whole(program: Spec) -> Callable[[int, int], tuple[Restricted, int]]:
-    """``program`` with whole sums, at this many sampled indices of the last axes; and its work."""
-
-    @cache
-    def whole(inner: int, last: int) -> tuple[Restricted, int]:
-        found = restrict(program, sampled(program, 0, inner=inner, last=last), {})
-        return found, work(found.spec)
-
-    return whole
-
-
-@by_identity(4)
-def _chosen(program: Spec) -> Chosen:
-    """The elements at which a program with long sums is evaluated."""
-    return sampled(program, 0, inner=_ELEMENTS[0][0], last=_ELEMENTS[0][1])
-
-
-def _terms(program: Spec, chosen: Mapping[str, Mapping[int, Array]], extent: int, most: int) -> Array:
-    """The terms of sums over ``extent`` indices: ``most`` of them, and those at which outputs are ``chosen``.
-
-    A condition such as ``j <= i and key[j] == key[i]`` then keeps a term for each index ``i``.  Where terms are read in
-    either direction, as in ``sum[j](X[j] - X[N - 1 - j])``, there is the mirror image of each, which may cancel it.
-    """
-    spaced = np.linspace(0, extent - 1, most).astype(np.int64)
-    shared = (chosen.get(t.name, {}).get(p) for t in program.outputs for p, n in enumerate(t.shape) if n == extent)
-    kept = np.concatenate([spaced, *(x for x in shared if x is not None)])
-    return distinct(np.concatenate([kept, extent - 1 - kept]) if _is_mirrored(program, extent) else kept)
-
-
-def _is_mirrored(program: Spec, extent: int) -> bool:
-    """Whether an element is read at a position that falls along a reduced axis of ``extent`` indices."""
-    names = {a.name for _, e in _reductions(program) for a in e.axes if a.extent == extent}
-    indices = (i for d in program.definitions for e in walk(d.expr) if isinstance(e, Load) for i in e.index)
-    falling = (n.args[-1] for i in indices for n in walk(i) if isinstance(n, Op) and n.op in ("sub", "neg"))
-    return any(free_vars(x) & names for x in falling)
-
-
-def _same_indices(t: Tensor, chosen: Mapping[int, Array], kept: Mapping[int, Array]) -> dict[int, Array]:
-    """``chosen``, with the indices of ``kept`` along the axes of these extents."""
-    return dict(chosen) | {p: kept[n] for p, n in enumerate(t.shape) if isinstance(n, int) and n in kept}
 
 
 def shortened(
@@ -473,28 +402,3 @@ def wide(program: Spec) -> Spec:
     """``program`` with float inputs taken as they are, because rounding what is rounded takes time."""
     inputs = tuple(replace(t, dtype=DType.F64) if t.dtype.is_float else t for t in program.inputs)
     return replace(program, inputs=inputs)
-
-
-def work(spec: Spec) -> int:
-    """The work of an evaluation: elements of inputs and of all grids; a product of matrices counts an eighth."""
-    total = sum(volume(t.shape) for t in spec.inputs)
-    for d in spec.definitions:
-        outer = {a.name: a for a in d.axes}
-        nodes = list(walk(d.expr))
-        total += volume([a.extent for a in d.axes]) * max(1, len(nodes) // _NODES)
-        for e in nodes:
-            if isinstance(e, Reduce):
-                used = [a for n, a in outer.items() if n in free_vars(e)]
-                many = volume([a.extent for a in (*used, *e.axes)])
-                total += many // 8 if e.op == "sum" and e.cond is None and len(indexed_factors(e.body)) > 1 else many
-    return total
-
-
-def volume(shape: Sequence[int | Expr]) -> int:
-    """The number of elements along the dimensions of ``shape`` whose sizes are known."""
-    return prod(n for n in shape if isinstance(n, int))
-
-
-def _reductions(program: Spec) -> Iterator[tuple[str, Reduce]]:
-    for d in program.definitions:
-        yield from ((d.name, e) for e in walk(d.expr) if isinstance(e, Reduce))

@@ -8,8 +8,7 @@ from math import hypot, prod, sqrt
 import numpy as np
 
 from nautilus.check.bound.cancelling.ties import FLIPS
-from nautilus.check.bound.errors import unit
-from nautilus.check.bound.exactness import copies, rounds_at_store
+from nautilus.check.bound.exactness import copies, keeps, rounds_at_store, unit
 from nautilus.check.compare import norm, spacing
 from nautilus.core.expr.nodes import Op
 from nautilus.core.numerics import Array
@@ -37,8 +36,11 @@ def last_unit(spec: Spec, t: Tensor) -> float:
 def last_rounding(spec: Spec, t: Tensor, values: Sequence[Array]) -> float:
     """The largest error of the last rounding of output ``t``, relative to its ``values`` on each of some inputs.
 
-    It is the unit roundoff, and more where many elements are denormal numbers of the type.
+    It is the unit roundoff, and more where many elements are denormal numbers of the type.  It is 0 where the type is
+    the one in which the values are computed: their operations have their roundings.
     """
+    if t.dtype.bits > 16 and keeps(t.dtype, spec.definition(t.name).expr.dtype):
+        return 0.0
     last = last_unit(spec, t)
     if t.dtype.bits <= 16 and not rounds_at_store(spec, spec.definition(t.name)):
         return last

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import NEGATED, Const, Expr, Op, rewrite
+from nautilus.core.expr.nodes import NEGATED, Const, Expr, Op, Var, free_vars, rewrite
 from nautilus.core.types import DType
 
 TRUE = Const(True, DType.BOOL)
@@ -102,3 +102,19 @@ def joined(op: str, parts: Sequence[Expr], empty: Const) -> Expr:
     for p in parts[1:]:
         total = Op(op, (total, p), DType.BOOL)
     return total
+
+
+def equations(cond: Expr | None, over: Collection[str]) -> tuple[dict[str, Expr], tuple[Expr, ...]] | None:
+    """The values that ``cond`` gives to variables for each term over the axes ``over``, and its other parts.
+
+    None where another part depends on other variables too, or no part gives a value.
+    """
+    found, rest = dict[str, Expr](), list[Expr]()
+    for c in all_conjuncts(cond):
+        for a, key in (c.args, c.args[::-1]) if isinstance(c, Op) and c.op == "eq" else ():
+            if isinstance(a, Var) and a.name not in {*over, *found} and free_vars(key) <= set(over):
+                found[a.name] = key
+                break
+        else:
+            rest.append(c)
+    return (found, tuple(rest)) if found and all(free_vars(c) <= set(over) for c in rest) else None

@@ -10,6 +10,7 @@ from nautilus.check.bound import sampling
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.stated import stated
 from nautilus.check.bound.sums.admitted import lengths
+from nautilus.check.bound.sums.shorter import FAR, TERMS, at_elements, volume, work
 from nautilus.check.inputs import InputSet, generate
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.semantics.check import load_text
@@ -17,7 +18,7 @@ from nautilus.frontend.spec import Spec
 
 #: The outputs are sampled at different pixels, so that together they need all pixels.
 TWO_SHAPES = """dim H = 2160, W = 3840
-input X: u8[H, W, 3]
+input X: f16[H, W, 3]
 output Y: f16[H, W]
 output UV: f16[H, W, 2]
 Y[y, x] = 0.299 * X[y, x, 0] + 0.587 * X[y, x, 1] + 0.114 * X[y, x, 2]
@@ -38,7 +39,7 @@ def test_outputs_that_are_sampled_at_different_indices_are_alone(monkeypatch: py
     elements: list[int] = []
 
     def generated(spec: Spec, *given: Any, **more: Any) -> InputSet:
-        elements.append(sum(sampling.volume(t.shape) for t in spec.inputs))
+        elements.append(sum(volume(t.shape) for t in spec.inputs))
         return generate(spec, *given, **more)
 
     monkeypatch.setattr(sampling, "generate", generated)
@@ -49,16 +50,16 @@ def test_outputs_that_are_sampled_at_different_indices_are_alone(monkeypatch: py
 
 def test_sums_of_sums_over_several_axes_have_fewer_terms() -> None:
     program = rounded(load_text(MEANS_OF_SUMS, "means"), "fast", Schedule())
-    whole, _ = sampling._cut(program, sampling._BUDGET)
-    assert sampling.work(whole) < 2 * sampling._FAR * sampling._BUDGET
+    whole, _ = at_elements(program, sampling._BUDGET)
+    assert work(whole) < 2 * FAR * sampling._BUDGET
 
 
 def test_sums_keep_their_terms_where_fewer_save_no_work() -> None:
     text = "dim N = 4096\ninput X: f32[N, N], p: i32[N]\noutput Y: f32[N]\nassume 0 <= p[i] < N\n"
     program = rounded(load_text(text + "Y[i] = sum[j](X[p[i], p[j]])\n", "gather"), "fast", Schedule())
-    whole, _ = sampling._cut(program, 1 << 16)
+    whole, _ = at_elements(program, 1 << 16)
     (terms,) = lengths(whole).values()
-    assert terms >= sampling._TERMS
+    assert terms >= TERMS
 
 
 def test_a_matrix_and_its_diagonal_are_those_of_the_sampled_rows() -> None:
@@ -68,8 +69,8 @@ def test_a_matrix_and_its_diagonal_are_those_of_the_sampled_rows() -> None:
         "corr[f, g] = cov[f, g] * rsqrt(cov[f, f] * cov[g, g])\n"
     )
     program = rounded(load_text(text, "corr"), "fast", Schedule())
-    whole, _ = sampling._cut(program, sampling._BUDGET)
-    assert sampling.work(whole) < sampling._BUDGET
+    whole, _ = at_elements(program, sampling._BUDGET)
+    assert work(whole) < sampling._BUDGET
 
 
 def test_fewer_inputs_where_no_cut_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,8 +118,8 @@ def test_windows_of_products_are_those_of_the_sampled_elements() -> None:
         "C[h, i, j] = sum[u: 6, v: 11 | i >= u and j >= v](W[h, u, v] * S[h, i - u, j - v])\n"
     )
     program = rounded(load_text(text, "logits"), "fast", Schedule())
-    whole, _ = sampling._cut(program, sampling._BUDGET)
-    assert sampling.work(whole) < sampling._FAR * sampling._BUDGET
+    whole, _ = at_elements(program, sampling._BUDGET)
+    assert work(whole) < FAR * sampling._BUDGET
 
 
 def test_row_numbers_are_no_table_that_gathers_shorten() -> None:
@@ -134,7 +135,7 @@ def test_more_elements_of_sums_over_pairs_stay_affordable(monkeypatch: pytest.Mo
     found: list[int] = []
 
     def evaluated(task: Any, wanted: Any, whole: Spec, rows: Any, count: int) -> dict[str, sampling._Sampled]:
-        found.append(sampling.work(whole))
+        found.append(work(whole))
         return {t.name: sampling._Sampled(1.0, 1e-7, 1e-7, 1.0) for t in wanted}
 
     monkeypatch.setattr(sampling, "_sampled", evaluated)

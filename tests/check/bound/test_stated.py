@@ -360,10 +360,12 @@ def test_a_sum_that_cancels_to_0_has_no_bound() -> None:
     assert found.text == "not bounded, because terms cancel in many elements"
 
 
-@pytest.mark.parametrize("value", ["0.1", "log(1.2)", "max(X[i], 0.1)"])
-def test_a_number_that_f32_does_not_have_is_rounded(value: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "share"), [("0.1", 1.0), ("log(1.2)", 1.0), ("max(X[i], 0.1)", 0.1)]
+)  # the share of the error of 0.1: a maximum has other elements, which are exact
+def test_a_number_that_f32_does_not_have_is_rounded(value: str, share: float) -> None:
     found = stated(load_text(f"dim N = 64\ninput X: f32[N]\noutput Y: f32[N]\nY[i: N] = {value}\n"))["Y"]
-    assert 2.0**-24 <= found.relative < 1e-6
+    assert share * 2.0**-24 <= found.relative < 1e-6
 
 
 def test_a_number_that_f32_has_is_exact() -> None:
@@ -383,12 +385,16 @@ def test_a_schedule_may_inline_what_only_a_matrix_state_in_chunks_has() -> None:
 
 
 def _in_parts(x: Array, splits: int, lanes: int) -> Array:
-    """The sums of the rows of ``x`` in f32: ``splits`` parts in lanes that add one term after another, then a tree."""
-    chains = x.reshape(*x.shape[:-1], splits, -1, lanes)
-    parts = np.cumsum(chains, axis=-2, dtype=np.float32)[..., -1, :]
+    """The sums of the rows of ``x`` in f32: those of ``splits`` parts in lanes, and of the parts in 32 lanes."""
+    return _in_lanes(_in_lanes(x.reshape(*x.shape[:-1], splits, -1), lanes), min(splits, 32))
+
+
+def _in_lanes(x: Array, lanes: int) -> Array:
+    """The sums of the rows of ``x`` in f32: lanes add one term after another, and a tree adds the lanes."""
+    parts = np.cumsum(x.reshape(*x.shape[:-1], -1, lanes), axis=-2, dtype=np.float32)[..., -1, :]
     while parts.shape[-1] > 1:
         parts = parts[..., ::2] + parts[..., 1::2]
-    return np.asarray(np.cumsum(parts[..., 0], axis=-1, dtype=np.float32)[..., -1])
+    return np.asarray(parts[..., 0])
 
 
 @pytest.mark.parametrize("body", ["X[i]", "X[i] ** 2"])

@@ -134,6 +134,30 @@ def test_one_loop_over_two_ranges_visits_each_block_once(loop: str, block: str, 
     assert validate(before, parse_program(SELECTED % (loop, *[block] * 4), "t")).status == status
 
 
+EXCLUSIVE = """
+program t {
+  input X: i32[4096]
+  output S: i32[4097]
+  kernel S {
+    par e in 0..4097 {
+      S[e] = 0
+      red u in %s {
+        S[e] sum= X[%s] where %s
+      }
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(("last", "status"), [("u <= e", "proved"), ("u <= e + 1", "refuted"), ("u < e", "refuted")])
+def test_a_sum_of_earlier_terms_may_be_that_of_shifted_ones(last: str, status: str) -> None:
+    """A number of the mask, 4096, has the place of ``e``; what is implied by the shift is likelier."""
+    before = parse_program(EXCLUSIVE % ("0..4096", "u", "u < e"), "t")
+    after = EXCLUSIVE % ("0..4097", "u + -1", f"0 <= u + -1 and u + -1 < 4096 and {last}")
+    assert validate(before, parse_program(after, "t")).status == status
+
+
 def test_work_that_is_done_twice_is_a_fault_of_sums_only() -> None:
     before, after = (program(*x) for x in (("0..64",), ("i0..i0 + 1", "0..i0 + 1")))
     assert validate(before, after).status == "refuted"

@@ -9,7 +9,7 @@ from nautilus.core.expr.nodes import Param, Var
 from nautilus.core.index.sizes import blocks, extent_expr
 from nautilus.core.source import NO_SPAN
 from nautilus.core.types import DType
-from nautilus.ma_tile.analysis.grid_variables import Monomial, extents, grid_values
+from nautilus.ma_tile.analysis.grid_variables import Monomial, bijective, extents, grid_values
 from tests.ma_tile.programs.kernels import product
 
 
@@ -28,6 +28,14 @@ def test_a_factor_of_at_most_one_has_no_digit() -> None:
     for most, found in ((4, {"n": Monomial(8)}), (17, {"n": Monomial(8, (extent_expr(blocks(size(17), 16)),))})):
         count = calc("mul", extent_expr(blocks(size(most), 16)), 8)
         assert extents(replace(kernel, blocks=count, decode=decode)) == found
+
+
+def test_a_variable_that_no_other_one_has_is_left() -> None:
+    """Tiles of one kernel are those of another one only where each variable of the other one is a digit of one."""
+    ours, theirs = {"i": Monomial(6)}, {"x": Monomial(3), "y": Monomial(2)}
+    digits = {"i": calc("add", calc("mul", Var("x"), 2), Var("y"))}
+    assert bijective(ours, theirs, digits)
+    assert not bijective(ours, {**theirs, "z": Monomial(4)}, digits)
 
 
 def size(most: int) -> Param:

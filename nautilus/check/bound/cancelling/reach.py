@@ -22,8 +22,8 @@ from typing import Any, Final
 import numpy as np
 
 from nautilus.check.bound.cancelling.sites import Known, comparisons, distance, singular
-from nautilus.check.bound.errors import Probe, Rounding, Roundings, unit
-from nautilus.check.bound.exactness import Common
+from nautilus.check.bound.errors import Probe, Rounding, Roundings
+from nautilus.check.bound.exactness import Common, unit
 from nautilus.check.bound.probes import FEW
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Expr, Op, Reduce, walk

@@ -30,13 +30,15 @@ from typing import Any, Final
 import numpy as np
 
 from nautilus.check.bound.bound import Bound, Steps
-from nautilus.check.bound.errors import Probe, roundings, run, unit
+from nautilus.check.bound.errors import Probe, roundings, run
+from nautilus.check.bound.exactness import unit
 from nautilus.check.bound.follows import Along, following
 from nautilus.check.bound.probes import FEW, PROBES, kinds, margin
 from nautilus.check.bound.recurrences.stepwise import stepwise
-from nautilus.check.bound.sampling import INPUTS, RUNTIME, shortened, shorter_sums, volume, wide, work
+from nautilus.check.bound.sampling import INPUTS, RUNTIME, shortened, wide
 from nautilus.check.bound.sums.admitted import lengths
 from nautilus.check.bound.sums.orders import LARGEST
+from nautilus.check.bound.sums.shorter import shorter_sums, volume, work
 from nautilus.check.inputs import InputSet, generate, integer_ranges
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, children, rewrite
 from nautilus.core.index.sizes import Extent

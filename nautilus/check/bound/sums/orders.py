@@ -66,22 +66,29 @@ def multiplications(terms: Array, count: int) -> int:
     return count * count if varied.size and np.ptp(varied) == 0.0 else count
 
 
-def apart(terms: Array, axes: tuple[int, ...], parts: Sequence[Array], count: int, cut: SplitPlan) -> Array:
-    """The error of a sum of ``count`` terms whose parts are found apart from each other, in units of roundoff.
+def apart(
+    terms: Array, axes: tuple[int, ...], parts: Sequence[Array], count: int, splits: int, lanes: int
+) -> Array:  # fmt: skip
+    """The error of a sum of ``count`` terms in this many ``splits``, of which each has ``lanes`` parallel partial sums,
+    in units of roundoff.
 
     It is the root of the sum of the squares of all partial sums, of which ``K`` chains of ``c`` additions have
     ``c / (3 K)`` times the square of the sum, and ``c / 2`` times those of the distances of the terms to their mean.
     Where terms of one part are alike, the sums of parts, and along each axis, stand for the terms.
     """
-    lanes = min(max(cut.tile // _EACH, _WARPS), LANES)
-    joined = min(lanes, cut.splits)
-    chain, last = count / (cut.splits * lanes), cut.splits / joined
+    joined = min(lanes, splits)
+    chain, last = count / (splits * lanes), splits / joined
     total = reduce_array("sum", terms, axes, DType.F64)
-    common = chain / (3.0 * cut.splits * lanes) + 1.0 / cut.splits + last / (3.0 * joined) + 1.0
+    common = chain / (3.0 * splits * lanes) + 1.0 / splits + last / (3.0 * joined) + 1.0
     own = chain / 2.0 + log2(lanes) + last / 2.0 + log2(joined)
     sums = [np.stack(parts), *(_along(terms, axes, a) for a in axes if len(axes) > 1)]
     alone = [_spread(x, at) for x, at in ((terms, axes), *((s, (0,)) for s in sums))]
     return np.asarray(np.sqrt(common * total * total + own * np.maximum.reduce(alone)))
+
+
+def lanes_of(cut: SplitPlan) -> int:
+    """The parallel partial sums of each part of a sum, at least."""
+    return min(max(cut.tile // _EACH, _WARPS), LANES)
 
 
 def _spread(x: Array, axes: tuple[int, ...]) -> Array:

@@ -46,6 +46,7 @@ from nautilus.core.expr.nodes import (
     Var,
     children,
     loads,
+    substitute,
     walk,
     with_children,
 )
@@ -301,12 +302,20 @@ def _read_off(old: _Copy, new: _Copy) -> dict[str, Expr]:
     found: dict[str, Expr] = {}
     _matched(old.update.value, new.update.value, found)
     for a in conjuncts(old.update.guard):
-        fits = [x for b in conjuncts(new.update.guard) if (x := _extended(a, b, found)) is not None]
+        fits = [x for b in conjuncts(new.update.guard) for x in (_extended(a, b, found), _kept(a, b, found)) if x]
         if fits:  # a variable becomes a number only where nothing else fits: ``k < j`` has the form of ``k < 10``
             found = min(fits, key=_likelihood)
         elif loads(a):
             raise NotAffine("a condition that reads memory has changed")
     return found
+
+
+def _kept(a: Expr, b: Expr, found: Mapping[str, Expr]) -> dict[str, Expr] | None:
+    """``found``, and the other variables of ``a`` as themselves, if ``a`` is then ``b``; of ``u < e``, ``u <= e`` is
+    that where ``u`` is found to be ``u - 1``."""
+    out = {**{name: Var(name) for name in _names(a)}, **found}
+    same = not loads(a) and always_equal(substitute(a, out), b, wraps=False)
+    return out if same else None
 
 
 def _likelihood(found: Mapping[str, Expr]) -> tuple[int, int, int]:

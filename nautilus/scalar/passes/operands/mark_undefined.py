@@ -319,14 +319,9 @@ def _is_nan(e: Expr) -> bool:
 
 
 def _same(a: Expr, b: Expr) -> bool:
-    if _is_nan(a) or _is_nan(b):
-        return _is_nan(a) and _is_nan(b)
-    x, y = children(a), children(b)
-    if not x or not isinstance(a, Op):
-        return a == b
-    if not isinstance(b, Op) or a.op != b.op or len(x) != len(y):
-        return False
-    return all(_same(p, q) for p, q in zip(x, y, strict=True))
+    """Whether ``a`` and ``b`` are equal, where NaN is equal to itself."""
+    left, right = (rewrite(e, lambda n: Param("nan", n.dtype) if _is_nan(n) else None) for e in (a, b))
+    return left == right
 
 
 def _certificate(s: _Relative) -> Certificate:

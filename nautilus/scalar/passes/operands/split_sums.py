@@ -137,7 +137,7 @@ def _extent(axes: tuple[Axis, ...], names: frozenset[str]) -> float:
 def _distributed(e: Expr, finite: frozenset[str]) -> list[tuple[Expr, bool]]:
     """The terms of a product of one sum and factors that are finite; none for any other expression."""
     parts = factors(e)
-    sums = [x for x in parts if len(signed_terms(x)) > 1]
+    sums = [x for x in parts if signed_terms(x)[1:]]
     others = [x for x in parts if x not in sums]
     if len(sums) != 1 or not all(_is_finite(x, finite) for x in others):
         return []

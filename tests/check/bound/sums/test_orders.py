@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nautilus.check.bound.sums.orders import additions, apart, cuts, partial_sums
+from nautilus.check.bound.sums.orders import additions, apart, cuts, lanes_of, partial_sums
 from nautilus.core.numerics import Array
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.frontend.semantics.check import load_text
@@ -16,7 +16,7 @@ CUT = SplitPlan("Y", "i", 16, 2048)
 
 
 def size(terms: Array, axes: tuple[int, ...]) -> Array:
-    return apart(terms, axes, partial_sums(terms, axes, 8), 1 << 16, CUT)
+    return apart(terms, axes, partial_sums(terms, axes, 8), 1 << 16, CUT.splits, lanes_of(CUT))
 
 
 def normal(*shape: int) -> Array:

@@ -18,6 +18,14 @@
 ; RUN: elide-waits
 ; UNCHANGED
 
+; CASE: so does a block of a cluster
+; INPUT: chained.ma
+; PLAN: {"mapping": {"engine": "warpgroup", "cluster": 2}}
+; FIRST: specialise-warps
+; FIRST: multicast-loads
+; RUN: elide-waits
+; UNCHANGED
+
 ; CASE: the first store of a block waits for no store
 ; INPUT: product.ma
 ; PLAN: {"mapping": {"engine": "warpgroup", "epilogue": "tma"}}
