@@ -147,13 +147,13 @@ def _convolution(s: Setting) -> tuple[Call, str]:
     tensors = dict(s.tensors)
     for c in found:
         if c.filter.buffer in tensors:
-            tensors[c.filter.buffer] = _filter(s.torch, tensors[c.filter.buffer], c)
+            tensors[c.filter.buffer] = _filter(tensors[c.filter.buffer], c)
     arguments = (*(tensors[t.name] for t in s.spec.inputs), *made)
     strict = {t.dtype for t in s.spec.inputs} & {DType.F32}
     return (lambda: main(*arguments)), ", ".join([*calls, *(["allow_tf32=False"] if strict else [])])
 
 
-def _filter(torch: Any, tensor: Any, c: convolve.Convolution) -> Any:
+def _filter(tensor: Any, c: convolve.Convolution) -> Any:
     """``tensor`` with the same dimensions, in memory in the order of the library's filter."""
     if len(c.parts) != tensor.dim():  # a dimension of groups and channels, which the call splits
         return tensor

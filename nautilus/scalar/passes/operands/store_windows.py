@@ -49,7 +49,7 @@ from nautilus.scalar.passes.operands.store_shifted import conditions, is_box
 from nautilus.scalar.passes.pack import pack
 from nautilus.scalar.rewriting import all_defs, equal_temp, find_defs, fresh_name, put_defs
 from nautilus.targets import window_rates as rates
-from nautilus.targets.limits import VECTOR_BYTES, limits
+from nautilus.targets.limits import MMA_DEPTH, VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 _MOST_RED = 6  # contracted axes, of which every subset is priced
@@ -230,9 +230,14 @@ def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
                 stores = result + rates.store_seconds(c.dtype, temp.elements, temp.transposed)
                 for step, merit in rates.STEPS:
                     padded = -(-length // step) * step if outer else length
-                    operations = 2 * prod(shape) * _volume(outer) * padded
+                    operations = 2 * prod(shape) * _volume(outer) * _multiplied(length, padded, step)
                     product = rates.product_seconds(c.dtype, operations, shape, line, merit, multiprocessors)
                     yield Choice(outer, inner, padded, temp, product + stores)
+
+
+def _multiplied(length: int, padded: int, step: int) -> int:
+    """The terms that MMAs multiply: in a loop of one step those that are padded are not, unless most of them are."""
+    return -(-length // MMA_DEPTH) * MMA_DEPTH if step == padded < 2 * length else padded
 
 
 def _shape(c: Convolution) -> tuple[int, int, int]:
