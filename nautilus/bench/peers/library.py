@@ -335,7 +335,8 @@ BUILDERS: Mapping[str, Callable[[Setting], tuple[Call, str]]] = {
 
 
 def whole(s: Setting) -> dict[str, Array] | None:
-    """Every output in f64 (integers: int64), evaluated piece by piece.
+    """Every output in f64 (integers: int64), evaluated piece by piece; a spec with convolutions at once, by those of
+    the library in f64, because gathering its windows takes minutes.
 
     None where the spec cannot be translated, or where its intermediate results do not fit into memory.
     """
@@ -344,7 +345,7 @@ def whole(s: Setting) -> dict[str, Array] | None:
     for t in s.spec.outputs:
         kind = torch.float64 if t.dtype.is_float else torch.int64
         out[t.name] = torch.empty(shape_of(t), dtype=kind, device=s.device)
-    for chosen in pieces(s.spec, _LARGEST):
+    for chosen in [{}] if convolve.convolutions(s.spec) else pieces(s.spec, _LARGEST):
         cut = restrict(s.spec, chosen)
         tensors = {
             t.name: _cut(s, s.tensors[t.name], cut.inputs[t.name]) for t in s.spec.inputs if t.name in cut.inputs

@@ -5,7 +5,7 @@ value has a dimension for each index variable that it depends on, in a fixed ord
 omitted, because broadcasting adds them.  Sums of products become ``torch.matmul``, or ``addmm`` with a bias.
 
 * ``exact``: f64 wherever the spec has f32, because "f32 or better" is what it says, and for products of integers, with
-  every reduction as written.
+  every reduction as written, but for convolutions.
 * ``native``: the usual torch program.  Tensors keep their element types, so products of 16-bit
   tensors give 16-bit results.  Elementwise work is in the outputs' type, which is f32 if an output is f32.
   A computed factor of a product is rounded to the type of the tensor that it is multiplied by.  A sub-expression
@@ -319,8 +319,7 @@ class _Body:
         return self.w.emit(_reduction(e.op, text, positions), kept, dtype, fixed)
 
     def as_convolution(self, e: Reduce) -> convolve.Convolution | None:
-        shapes = {n: self.shape(n) for n in self.w.buffers} if self.w.native else {}
-        return convolve.match(e, self.extents, shapes) if shapes else None
+        return convolve.match(e, self.extents, {n: self.shape(n) for n in self.w.buffers})
 
     def convolution(self, e: Reduce, bias: Value | None = None) -> Value | None:
         """A sum as one convolution (plus ``bias``); None where that is not possible."""

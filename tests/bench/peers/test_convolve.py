@@ -13,12 +13,14 @@ from nautilus.bench.contenders import NotApplicable
 from nautilus.bench.inputs import random_inputs
 from nautilus.bench.peers.convolve import convolutions
 from nautilus.bench.peers.library import BUILDERS, Setting, only_products
-from nautilus.bench.peers.torch_env import from_numpy, load_torch
+from nautilus.bench.peers.torch_env import bound, from_numpy, load_torch
+from nautilus.bench.peers.translate import translate
 from nautilus.check.compare import relative
 from nautilus.core.numerics import Array, from_storage
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
+from tests.bench.peers.test_text import Torch
 from tests.shipped import ROOT
 
 
@@ -81,9 +83,9 @@ def pad(x: Array, ends: Any) -> Any:
 
 
 FUNCTIONS = {f"{f.__name__}{n}d": f for f in (conv, conv_transpose) for n in (1, 2, 3)}
-NUMPY = SimpleNamespace(
-    nn=SimpleNamespace(functional=SimpleNamespace(**FUNCTIONS, pad=pad)), float32=None, float16=None,
-    relu=lambda x: np.maximum(x, 0), matmul=np.matmul,
+NUMPY = Torch(
+    nn=SimpleNamespace(functional=SimpleNamespace(**FUNCTIONS, pad=pad)), float64=None, float32=None, float16=None,
+    relu=lambda x: np.maximum(x, 0),
 )  # fmt: skip
 GROUPED = """dim B = 2, G = 2, C = 2, K = 3, L = 9
 input X: f32[{x}]
@@ -139,9 +141,11 @@ def check(spec: Spec, torch: Any, tensors: dict[str, Any], arrays: dict[str, Arr
     call, note = BUILDERS["cudnn"](Setting(torch, spec, {}, tensors, "cpu"))
     assert note.startswith("conv")
     want = run_spec(spec, arrays)
-    for t, found in zip(spec.outputs, call(), strict=True):
-        assert found.shape == t.shape
-        assert relative(np.asarray(found, np.float64), want[t.name]) < limit
+    exact, made = bound(torch, translate(spec, {}, "exact"), "cpu")
+    for results, most in ((call(), limit), (exact(*tensors.values(), *made), 1e-12)):
+        for t, found in zip(spec.outputs, results, strict=True):
+            assert found.shape == t.shape
+            assert relative(np.asarray(found, np.float64), want[t.name]) < most
 
 
 @pytest.mark.parametrize("name", SPECS)
