@@ -84,9 +84,10 @@ def pad(x: Array, ends: Any) -> Any:
 
 FUNCTIONS = {f"{f.__name__}{n}d": f for f in (conv, conv_transpose) for n in (1, 2, 3)}
 NUMPY = Torch(
-    nn=SimpleNamespace(functional=SimpleNamespace(**FUNCTIONS, pad=pad)), float64=None, float32=None, float16=None,
+    nn=SimpleNamespace(functional=SimpleNamespace(**FUNCTIONS, pad=pad)),
     relu=lambda x: np.maximum(x, 0),
-)  # fmt: skip
+    **dict.fromkeys(("float64", "float32", "float16", "bfloat16")),
+)
 GROUPED = """dim B = 2, G = 2, C = 2, K = 3, L = 9
 input X: f32[{x}]
 input F: f32[G{k}, C, 3]
