@@ -20,6 +20,7 @@ from nautilus.targets.memory_rates import MEMORY, partial_sectors
 STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.57))
 ROWS: Final = 128  # rows of the smallest product
 TILE: Final = part_rates.TILES[0][0]  # rows of a tile
+SLAB: Final = 64  # columns of 128 bytes of 16-bit operands, a row of a box
 LOOP: Final = 128  # terms of the shortest loop without taps
 WINDOWS_SHARE: Final = 0.95  # time with stored windows, at most, as a share of that by warps
 RATE: Final = 600e12  # operations a second of 16-bit operands in whole tiles

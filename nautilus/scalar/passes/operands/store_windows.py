@@ -287,7 +287,8 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
     if right is None:
         other = replace(c.other, index=tuple(substitute(e, {x.inner[0].name: flat}) for e in c.other.index))
     else:
-        where = (*(Var(a.name) for a in c.shared), *([tap] if x.outer else []), place, Var(c.column.name))
+        last = (Var(c.column.name), place) if _terms_last(c) else (place, Var(c.column.name))
+        where = (*(Var(a.name) for a in c.shared), *([tap] if x.outer else []), *last)
         other = Load(right.name, where, c.dtype, d.span)
     kept: list[Expr | None] = [calc("lt", place, length)] if x.padded != length else []
     if d.guard is not None:
@@ -296,9 +297,8 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
     factors: list[Expr] = [Load(known or left.name, index, c.dtype, d.span), other]
     if c.dtype is not DType.F32:
         factors = [Op("cast", (e,), DType.F32, d.span) for e in factors]
-    last = d.index[-1]
     whole = extent(c.column) % rates.TILE == 0 or (len(c.rows) == 1 and extent(c.column) >= rates.TILE)
-    if whole and c.column.name not in free_vars(last):
+    if whole and c.column.name not in free_vars(d.index[-1]):
         factors.reverse()
     axis = Axis(name, _volume(x.outer) * x.padded, x.inner[0].span)
     value = Op("mul", tuple(factors), DType.F32, d.span)
@@ -317,11 +317,18 @@ def _window_temp(program: Program, c: Convolution, x: Choice) -> Def:
     return _temp(fresh_name(program, f"{c.d.name}_windows"), axes, c.load, place, c.shapes[0], beyond)
 
 
+def _terms_last(c: Convolution) -> bool:
+    """Whether the terms are contiguous in the temp of the other operand: columns that are not whole rows of 128 bytes
+    come to shared memory in many short ones."""
+    return extent(c.column) % rates.SLAB != 0
+
+
 def _filter_temp(program: Program, c: Convolution, x: Choice) -> Def:
     """The temp of the other operand."""
     tap, position = (unused(n, {a.name for a in c.d.axes}) for n in ("tap", "position"))
     axes = [*c.shared, *([Axis(tap, _volume(x.outer))] if x.outer else [])]
-    axes += [Axis(position, _volume(x.inner)), c.column]
+    last = [Axis(position, _volume(x.inner)), c.column]
+    axes += last[::-1] if _terms_last(c) else last
     env = {**dict(digits(Var(tap), x.outer)), **dict(digits(Var(position), x.inner))}
     place = tuple(simplify(substitute(e, env)) for e in c.other.index)
     return _temp(fresh_name(program, f"{c.d.name}_filter"), axes, c.other, place, c.shapes[1])
