@@ -79,7 +79,7 @@ def store_seconds(dtype: DType, elements: int, transposed: bool) -> float:
     """The time of the kernels that store windows of ``elements``; ``transposed``: in another order than the tensor."""
     traffic = elements * 2 * dtype.bytes * (TRANSPOSED if transposed else 1)
     if dtype is DType.F32:
-        return (traffic + elements * part_rates.BYTES) / MEMORY + part_rates.LAUNCHES
+        return (traffic + elements * part_rates.STORES) / MEMORY + part_rates.LAUNCHES
     return traffic / MEMORY + LAUNCHES
 
 
