@@ -3,7 +3,7 @@
 The times that name a number of convolutions are measured on an H200; the others are estimates.
 
 A tile has lines of the result's contiguous axis where the windows are stored in the order of their tensor
-(:data:`LINE`), and any rows where the axis of a window is contiguous.
+(:data:`LINES`), and any rows where the axis of a window is contiguous.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from nautilus.targets import part_rates
 from nautilus.targets.limits import MMA_DEPTH
 from nautilus.targets.memory_rates import MEMORY, partial_sectors
 
-#: terms of a step of the loop, and relative rate: rows of 32 bytes in shared memory take copies as long as of 64 and
-#: more (0.54 to 0.58 in 3 convolutions with steps of 16, beside one with steps of 64)
-STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.57))
+STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.77))  # terms of a step of the loop, and relative rate (16: 0.65 to 0.84)
+#: positions of the lines of a box, where an axis of the result is contiguous, and relative rate
+LINES: Final = ((64, 1.0), (32, 0.95), (16, 0.85))
 ROWS: Final = 128  # rows of the smallest product
 TILE: Final = part_rates.TILES[0][0]  # rows of a tile
 SLAB: Final = 64  # columns of 128 bytes of 16-bit operands, a row of a box
@@ -27,7 +27,6 @@ RATE: Final = 600e12  # operations a second of 16-bit operands in whole tiles
 WARPS: Final = 60e12  # the same by warps (10 to 120 in 14 convolutions)
 WARPS_F32: Final = 24e12  # of f32 by warps, where places have unit steps (22 to 45 in 16 convolutions)
 WARPS_F32_APART: Final = 14e12  # and where they have not, or loops are short (5 to 20 in 7 convolutions)
-LINE: Final = 16  # elements of the shortest line of a box
 WHOLE: Final = 0.85  # approximate share of a tile that boxes of several axes fill
 TRANSPOSED: Final = 1.3  # time of stores whose order is not that of the loads, relative
 LAUNCHES: Final = 6e-6  # seconds of the kernels that store windows
@@ -63,7 +62,7 @@ def product_seconds(
     window is contiguous; ``merit``: the relative rate of the step.
     """
     share = merit * max(_share(shape, tile, multiprocessors) for tile in part_rates.TILES)
-    share *= WHOLE if line is None else WHOLE * line / (-(-line // LINE) * LINE)
+    share *= WHOLE if line is None else WHOLE * max(rate * line / (-(-line // n) * n) for n, rate in LINES)
     return operations / ((part_rates.STORED if dtype is DType.F32 else RATE) * share)
 
 

@@ -31,8 +31,8 @@ def planned(c: int, k: int, w: int) -> KernelPlan:
     [
         (64, 128, 256, {"k": 128, "x": 128, "r_s_c": 64}),  # rows are filters, so that columns are contiguous
         (32, 64, 256, {"x": 256, "k": 64, "r_s_c": 32}),
-        (48, 64, 256, {"x": 256, "k": 64, "r_s_c": 16}),
-        (48, 64, 56, {"y": 16, "x": 8, "k": 64, "r_s_c": 16}),  # lines of the result are whole sectors
+        (48, 64, 256, {"x": 128, "k": 64, "r_s_c": 64}),  # of a step of 64 terms 48 are multiplied
+        (48, 64, 56, {"y": 16, "x": 8, "k": 64, "r_s_c": 64}),  # lines of the result are whole sectors
     ],
 )
 def test_tiles_follow_the_channels_and_the_filters(c: int, k: int, w: int, tiles: dict[str, int]) -> None:

@@ -13,7 +13,8 @@ are 72).  The price is a tensor that is as many times as large as the result.
 
 The axis ``x`` moves the operand in unit steps.  Conditions on ``x`` and ``r`` say that positions are inside of the
 operand and no more; they become those of the sum of taps.  The pass takes the axis for which the times of
-:mod:`nautilus.targets.window_rates` are shortest, where they are at most :data:`SHARE` of that without it.
+:mod:`nautilus.targets.window_rates` are shortest, where they are at most :data:`SHARE` of that without it, and the last
+one of axes with nearly the same times.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 COLUMNS = 64  # most columns of such a product
 SHARE = 0.85  # time with the taps as columns, at most, as a share of that without
+TIE = 1.05  # relative time up to which a later axis, along which neighbours are closer, is taken
 _LEAST = 16  # contracted terms that remain
 
 
@@ -66,10 +68,9 @@ class TapsToColumns:
             if c is None or c.dtype is not DType.F32 or extent(c.column) > COLUMNS:
                 continue
             before = seconds(c, target.multiprocessors)
-            tried = ((self._priced(program, c, t), n) for n, t in enumerate(_taps(c)))
-            best = min(((t, n, made) for (t, made), n in tried), default=None, key=lambda x: x[:2])
-            if best is not None and best[0] <= SHARE * before:
-                program = best[2]
+            tried = [self._priced(program, c, t) for t in _taps(c)]
+            most = min(SHARE * before, TIE * min((t for t, _ in tried), default=0.0))
+            program = next((made for t, made in reversed(tried) if t <= most), program)
         return program
 
     def _priced(self, program: Program, c: Convolution, t: _Taps) -> tuple[float, Program]:
