@@ -205,6 +205,14 @@ def box_rows(op: TmaLoad, axes: Iterable[TileAxis], buffer: Buffer, env: Mapping
     return 1.0 + (OUTSIDE - 1.0) * (1.0 - inside)
 
 
+def box_share(op: TmaLoad, axes: Iterable[TileAxis], buffer: Buffer) -> float:
+    """The share of the rows of a TMA box that the tensor has, where its rows are shorter: the rest is not read."""
+    last, sizes = op.index[-1], {a.name: a.size for a in axes}
+    if isinstance(last, Var) and last.name in sizes:
+        return min(1.0, nominal(buffer.shape[-1]) / sizes[last.name])
+    return 1.0
+
+
 def unmasked_share(mask: Expr | None, env: Mapping[str, Any], axes: Iterable[TileAxis]) -> Any:
     """The share of unmasked elements at position 0 of a tile or, after a border, in its middle; most are whole."""
     middle = {**env, **{a.name: np.asarray(a.size // 2) for a in axes}}

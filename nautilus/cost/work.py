@@ -19,6 +19,7 @@ from nautilus.cost.accesses import (
     PlainLoads,
     alone,
     box_rows,
+    box_share,
     row_work,
     shares_loads,
     store_work,
@@ -367,7 +368,7 @@ class Counter:
             dtype = side.type.dtype if isinstance(side, Frag) else self.smem[side.buffer].dtype
             for a in axes:
                 if a.name == op.over:
-                    return a.size, dtype
+                    return op.terms or a.size, dtype
         return 1, op.result.type.dtype
 
     def split(self, op: MmaOp, position: int) -> int:
@@ -437,8 +438,8 @@ class Counter:
 
     def tma_load(self, op: ma.TmaLoad, times: Any, env: dict[str, Any]) -> None:
         """Count a TMA load and its pipeline."""
-        self.copied(op.slot, op.buffer, op.index, times, env, 1.0)
         s = self.smem[op.slot.buffer]
+        self.copied(op.slot, op.buffer, op.index, times, env, box_share(op, s.axes, self.shapes[op.buffer]))
         rows = prod(a.size for a in s.axes) * s.dtype.bytes / (op.slot.swizzle or s.axes[-1].size * s.dtype.bytes)
         self.counts.lines = self.counts.lines + times * rows * box_rows(op, s.axes, self.shapes[op.buffer], env)
         if op.mbar is None:

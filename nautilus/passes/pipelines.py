@@ -136,6 +136,7 @@ SCALAR = Stage(
         *("positions.invert_reads:InvertReads", "windows.extend_reductions:ExtendReductions"),
         "axes.orient_products:OrientProducts",
         "axes.split_residues:SplitResidues",
+        "windows.taps_to_columns:TapsToColumns",
         *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),
         *("operands.store_matrices:StoreMatrices", "operands.store_masked:StoreMasked"),
         *("operands.store_operands:StoreOperands", "results.store_tables:StoreTables"),

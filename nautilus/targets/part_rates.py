@@ -13,9 +13,13 @@ STORED: Final = 120e12  # operations a second of whole tiles, in parts that kern
 REGISTERS: Final = 58e12  # the same in parts that warps make in registers (4096^3)
 SHIFTED: Final = 25e12  # the same where an operand is shifted (convolutions of 64 channels)
 BYTES: Final = 10  # bytes that are read and written for each element whose parts are stored
-#: (rows, columns) of tiles, and their rate relative to the first one: estimates by the traffic of shared memory, but
-#: those of 32 columns, which follow one convolution of 16 columns
-TILES: Final = ((128, 128, 1.0), (256, 64, 0.8), (128, 64, 0.75), (256, 32, 0.65), (128, 32, 0.6))
+STORES: Final = 6  # the same where the kernel that stores the element stores them too
+#: (rows, columns) of tiles, and their rate relative to the first one: estimates by the traffic of shared memory and of
+#: L2, which bind tiles of few columns (four convolutions with 32 columns, one with 16)
+TILES: Final = (
+    (128, 128, 1.0), (128, 160, 1.0), (128, 144, 1.0), (128, 112, 0.96), (128, 96, 0.92), (256, 80, 0.9),
+    (128, 80, 0.83), (256, 64, 0.8), (128, 64, 0.75), (256, 32, 0.5), (128, 32, 0.45), (256, 16, 0.3),
+)  # fmt: skip
 SHIFTED_SHARE: Final = 0.8  # the same of a product with a shifted operand, as a share of that by warps
 LAUNCHES: Final = 10e-6  # seconds of the kernels that store parts
 STORED_SHARE: Final = 0.9  # time with stored parts, at most, as a share of that with parts in registers

@@ -3,7 +3,7 @@
 The times that name a number of convolutions are measured on an H200; the others are estimates.
 
 A tile has lines of the result's contiguous axis where the windows are stored in the order of their tensor
-(:data:`LINE`), and any rows where the axis of a window is contiguous.
+(:data:`LINES`), and any rows where the axis of a window is contiguous.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from nautilus.targets import part_rates
 from nautilus.targets.limits import MMA_DEPTH
 from nautilus.targets.memory_rates import MEMORY, partial_sectors
 
-STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.8))  # terms of a step of the loop, and relative rate
+STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.77))  # terms of a step of the loop, and relative rate (16: 0.65 to 0.84)
+#: positions of the lines of a box, where an axis of the result is contiguous, and relative rate
+LINES: Final = ((64, 1.0), (32, 0.95), (16, 0.85))
 ROWS: Final = 128  # rows of the smallest product
 TILE: Final = part_rates.TILES[0][0]  # rows of a tile
+SLAB: Final = 64  # columns of 128 bytes of 16-bit operands, a row of a box
 LOOP: Final = 128  # terms of the shortest loop without taps
 WINDOWS_SHARE: Final = 0.95  # time with stored windows, at most, as a share of that by warps
 RATE: Final = 600e12  # operations a second of 16-bit operands in whole tiles
 WARPS: Final = 60e12  # the same by warps (10 to 120 in 14 convolutions)
 WARPS_F32: Final = 24e12  # of f32 by warps, where places have unit steps (22 to 45 in 16 convolutions)
 WARPS_F32_APART: Final = 14e12  # and where they have not, or loops are short (5 to 20 in 7 convolutions)
-LINE: Final = 16  # elements of the shortest line of a box
 WHOLE: Final = 0.85  # approximate share of a tile that boxes of several axes fill
 TRANSPOSED: Final = 1.3  # time of stores whose order is not that of the loads, relative
 LAUNCHES: Final = 6e-6  # seconds of the kernels that store windows
@@ -60,7 +62,7 @@ def product_seconds(
     window is contiguous; ``merit``: the relative rate of the step.
     """
     share = merit * max(_share(shape, tile, multiprocessors) for tile in part_rates.TILES)
-    share *= WHOLE if line is None else WHOLE * line / (-(-line // LINE) * LINE)
+    share *= WHOLE if line is None else WHOLE * max(rate * line / (-(-line // n) * n) for n, rate in LINES)
     return operations / ((part_rates.STORED if dtype is DType.F32 else RATE) * share)
 
 
@@ -76,7 +78,7 @@ def store_seconds(dtype: DType, elements: int, transposed: bool) -> float:
     """The time of the kernels that store windows of ``elements``; ``transposed``: in another order than the tensor."""
     traffic = elements * 2 * dtype.bytes * (TRANSPOSED if transposed else 1)
     if dtype is DType.F32:
-        return (traffic + elements * part_rates.BYTES) / MEMORY + part_rates.LAUNCHES
+        return (traffic + elements * part_rates.STORES) / MEMORY + part_rates.LAUNCHES
     return traffic / MEMORY + LAUNCHES
 
 

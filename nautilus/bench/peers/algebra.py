@@ -8,7 +8,7 @@ names of bound variables.  A spec that uses the prelude therefore matches by con
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -174,3 +174,23 @@ def strip_casts(e: Expr) -> Expr:
     while isinstance(e, Op) and e.op == "cast" and e.dtype in (DType.F32, DType.F64, DType.I32, DType.I64):
         e = e.args[0]
     return e
+
+
+def constant_factor(body: Expr, parts: Sequence[Expr]) -> float | None:
+    """The constant factor of a product besides ``parts``; None if it has other factors."""
+    scale = 1.0
+    stack = [body]
+    while stack:
+        node = stack.pop()
+        if any(node is p for p in parts):
+            continue
+        if isinstance(node, Op) and node.op in ("mul", "neg", "cast"):
+            scale = -scale if node.op == "neg" else scale
+            stack.extend(node.args)
+            if node.op == "cast" and node.dtype not in (DType.F32, DType.F64, DType.I32, DType.I64):
+                return None
+        elif isinstance(node, Const):
+            scale *= float(node.value)
+        else:
+            return None
+    return scale

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 from nautilus.bench.contenders import Absent, Contender, NotApplicable, reason_of
-from nautilus.bench.peers import attend
+from nautilus.bench.peers import attend, convolve
 from nautilus.bench.peers.algebra import fold, strip_casts
 from nautilus.bench.peers.stages import stages
 from nautilus.bench.peers.torch_env import Tensors, bound, define, to_numpy, torch_type
@@ -31,6 +32,7 @@ from nautilus.frontend.spec import Spec
 
 _LARGEST = 1 << 27  # elements of one f64 tensor of the reference
 _PRODUCT_CALLS = ("torch.matmul(", "torch.addmm(", "torch._int_mm(")
+_CONVOLUTION_CALLS = tuple(f"{kind}{n}d" for kind in ("conv", "conv_transpose") for n in (1, 2, 3))
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ def _compiled(s: Setting) -> tuple[Call, str]:
 
 def only_products(spec: Spec) -> bool:
     """Whether every definition is a sum of products of two tensors, plus at most a tensor."""
+    if convolve.convolutions(spec):
+        return False
     for d in spec.definitions:
         e = strip_casts(fold(d.expr))
         parts = [strip_casts(a) for a in e.args] if isinstance(e, Op) and e.op == "add" else [e]
@@ -127,6 +131,36 @@ def _cublas(s: Setting) -> tuple[Call, str]:
     if not calls or "torch.sum(" in text:
         raise NotApplicable("the sums of the spec are not matrix products")
     return _eager(s)[0], ", ".join(c.rstrip("(") for c in calls)
+
+
+def _convolution(s: Setting) -> tuple[Call, str]:
+    """Convolutions of the library, and what is around them in eager PyTorch.
+
+    The filters are arranged in memory before the timing as the library wants them for these images.
+    """
+    found = convolve.convolutions(s.spec)
+    if not found:
+        raise NotApplicable("the spec has no convolution")
+    text = translate(s.spec, s.scalars, "native")
+    calls = [c for c in _CONVOLUTION_CALLS if f"{c}(" in text.main]
+    main, made = bound(s.torch, text, s.device)
+    tensors = dict(s.tensors)
+    for c in found:
+        if c.filter.buffer in tensors:
+            tensors[c.filter.buffer] = _filter(tensors[c.filter.buffer], c)
+    arguments = (*(tensors[t.name] for t in s.spec.inputs), *made)
+    strict = {t.dtype for t in s.spec.inputs} & {DType.F32}
+    return (lambda: main(*arguments)), ", ".join([*calls, *(["allow_tf32=False"] if strict else [])])
+
+
+def _filter(tensor: Any, c: convolve.Convolution) -> Any:
+    """``tensor`` with the same dimensions, in memory in the order of the library's filter."""
+    if len(c.parts) != tensor.dim():  # a dimension of groups and channels, which the call splits
+        return tensor
+    order = list(c.filter_order)
+    if c.channels_last:  # the channels of the filter that are summed, and those of a transposed one's output
+        order = [order[0], *order[2:], order[1]] if len(order) == len(c.filter_shape) else order
+    return tensor.permute(order).contiguous().permute([order.index(p) for p in range(len(order))])
 
 
 # -- fused attention -----------------------------------------------------------------------------
@@ -245,6 +279,18 @@ def _in_stages(build: Callable[[Setting], tuple[Call, str]]) -> Callable[[Settin
     return made
 
 
+def _either(*builders: Callable[[Setting], tuple[Call, str]]) -> Callable[[Setting], tuple[Call, str]]:
+    """The first of ``builders`` that takes the spec."""
+
+    def made(s: Setting) -> tuple[Call, str]:
+        for build in builders[:-1]:
+            with suppress(NotApplicable):
+                return build(s)
+        return builders[-1](s)
+
+    return made
+
+
 def _only_small(s: Setting, a: attend.Attention) -> None:
     types = {s.spec.tensors[o.name].dtype for o in (a.q, a.k, a.v)} | {s.spec.outputs[0].dtype}
     if len(types) != 1 or not types <= set(HALVES):
@@ -275,7 +321,7 @@ def _mod(s: Setting, function: attend.ScoreText) -> Callable[..., Any]:
 
 
 BUILDERS: Mapping[str, Callable[[Setting], tuple[Call, str]]] = {
-    "cudnn": _in_stages(_sdpa("CUDNN_ATTENTION")),
+    "cudnn": _either(_convolution, _in_stages(_sdpa("CUDNN_ATTENTION"))),
     "fa2": _in_stages(_sdpa("FLASH_ATTENTION")),
     "fa3": _in_stages(_fa3),
     "flex": _in_stages(_flex),
@@ -289,7 +335,8 @@ BUILDERS: Mapping[str, Callable[[Setting], tuple[Call, str]]] = {
 
 
 def whole(s: Setting) -> dict[str, Array] | None:
-    """Every output in f64 (integers: int64), evaluated piece by piece.
+    """Every output in f64 (integers: int64), evaluated piece by piece; a spec with convolutions at once, by those of
+    the library in f64, because gathering its windows takes minutes.
 
     None where the spec cannot be translated, or where its intermediate results do not fit into memory.
     """
@@ -298,7 +345,7 @@ def whole(s: Setting) -> dict[str, Array] | None:
     for t in s.spec.outputs:
         kind = torch.float64 if t.dtype.is_float else torch.int64
         out[t.name] = torch.empty(shape_of(t), dtype=kind, device=s.device)
-    for chosen in pieces(s.spec, _LARGEST):
+    for chosen in [{}] if convolve.convolutions(s.spec) else pieces(s.spec, _LARGEST):
         cut = restrict(s.spec, chosen)
         tensors = {
             t.name: _cut(s, s.tensors[t.name], cut.inputs[t.name]) for t in s.spec.inputs if t.name in cut.inputs

@@ -21,9 +21,13 @@ _BITS: Mapping[DType, str] = {d: "<i2" if d.is_half else "|u1" for d in DType if
 
 
 def load_torch() -> Any:
-    """The module torch, or the reason (str) why it cannot be used."""
+    """The module torch, or the reason (str) why it cannot be used.
+
+    Its convolutions compute f32 in f32, as a spec says, by the fastest algorithm that cuDNN finds while it warms up.
+    """
     try:
         torch = importlib.import_module("torch")
+        torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = False, True
     except ImportError as error:
         return f"not installed: {error}"
     except Exception as error:  # a broken installation may raise any exception

@@ -5,11 +5,12 @@ value has a dimension for each index variable that it depends on, in a fixed ord
 omitted, because broadcasting adds them.  Sums of products become ``torch.matmul``, or ``addmm`` with a bias.
 
 * ``exact``: f64 wherever the spec has f32, because "f32 or better" is what it says, and for products of integers, with
-  every reduction as written.
+  every reduction as written, but for convolutions.
 * ``native``: the usual torch program.  Tensors keep their element types, so products of 16-bit
   tensors give 16-bit results.  Elementwise work is in the outputs' type, which is f32 if an output is f32.
   A computed factor of a product is rounded to the type of the tensor that it is multiplied by.  A sub-expression
-  with a function in the library (a softmax, a norm, a GELU) becomes a call, found by :mod:`.patterns`.
+  with a function in the library (a softmax, a norm, a GELU) becomes a call, found by :mod:`.patterns`, and a
+  convolution one found by :mod:`.convolve`.
   Values that depend on indices alone (masks) are computed once, outside the timed function.
 """
 
@@ -20,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from nautilus.bench.contenders import NotApplicable
-from nautilus.bench.peers import patterns
-from nautilus.bench.peers.algebra import fold, strip_casts
+from nautilus.bench.peers import convolve, patterns
+from nautilus.bench.peers.algebra import constant_factor, fold, strip_casts
 from nautilus.bench.peers.text import TYPES, number, operation
 from nautilus.core.expr.nodes import (
     COMPARISONS,
@@ -294,7 +295,7 @@ class _Body:
 
     # ---- reductions
     def reduce(self, e: Reduce) -> Value:
-        made = self.product(e)
+        made = self.convolution(e) or self.product(e)
         if made is not None:
             return made
         v = self.value(e.body)
@@ -317,11 +318,26 @@ class _Body:
         fixed = v.fixed and (c is None or c.fixed)
         return self.w.emit(_reduction(e.op, text, positions), kept, dtype, fixed)
 
+    def as_convolution(self, e: Reduce) -> convolve.Convolution | None:
+        return convolve.match(e, self.extents, {n: self.shape(n) for n in self.w.buffers})
+
+    def convolution(self, e: Reduce, bias: Value | None = None) -> Value | None:
+        """A sum as one convolution (plus ``bias``); None where that is not possible."""
+        found = self.as_convolution(e)
+        if found is None:
+            return None
+        dtype = self.operand_type([found.image, found.filter], e.dtype)
+        image, filter_ = (self.converted(self.w.buffers[x.buffer], dtype) for x in (found.image, found.filter))
+        if bias is not None and (found.scale != 1.0 or bias.names != found.channel or bias.dtype is not dtype):
+            return None
+        text = found.call(image.text, filter_.text, "" if bias is None else bias.text)
+        return self.ordered(text if found.scale == 1.0 else f"({text}) * {number(found.scale)}", found.names, dtype)
+
     def product(self, e: Reduce, bias: Value | None = None) -> Value | None:
         """A sum of products of two values as one matrix product (plus ``bias``); None where that is not possible."""
         parts = indexed_factors(e.body) if e.op == "sum" and e.cond is None else []
-        scale = _rest(e.body, parts)
-        if len(parts) != 2 or scale is None:
+        scale = constant_factor(e.body, parts)
+        if len(parts) != 2 or scale is None or self.as_convolution(e) is not None:
             return None
         dtype = self.operand_type(parts, e.dtype)
         a, b = (self.operand(p, dtype) for p in parts)
@@ -370,7 +386,9 @@ class _Body:
         return self.w.buffers[e.buffer].dtype if isinstance(e, Load) else None
 
     def operand(self, e: Expr, dtype: DType) -> Value:
-        v = self.value(e)
+        return self.converted(self.value(e), dtype)
+
+    def converted(self, v: Value, dtype: DType) -> Value:
         return v if v.dtype is dtype else self.w.emit(f"{v.text}.to({TYPES[dtype]})", v.names, dtype, v.fixed)
 
     def arrange(self, v: Value, batch: list[str], first: list[str], second: list[str], flat: bool) -> str:
@@ -390,11 +408,12 @@ class _Body:
         return f"{text}.reshape({', '.join(sizes)})"
 
     def product_plus(self, args: tuple[Expr, ...]) -> Value | None:
-        """A matrix product with a bias on its columns as ``addmm``."""
+        """A matrix product with a bias on its columns as ``addmm``, a convolution with one on its channels."""
         for product, other in (args, args[::-1]):
             other = strip_casts(other)
             if isinstance(product, Reduce) and isinstance(other, Load) and len(free_vars(other)) == 1:
-                made = self.product(product, self.value(other))
+                bias = self.value(other)
+                made = self.convolution(product, bias) or self.product(product, bias)
                 if made is not None:
                     return made
         return None
@@ -439,26 +458,6 @@ def _joined(values: Sequence[Value], fallback: DType) -> DType:
     if DType.F64 in floats:
         return DType.F64
     return next(iter(floats)) if len(floats) == 1 else DType.F32
-
-
-def _rest(body: Expr, parts: Sequence[Expr]) -> float | None:
-    """The constant factor of a product besides ``parts``; None if it has other factors."""
-    scale = 1.0
-    stack = [body]
-    while stack:
-        node = stack.pop()
-        if any(node is p for p in parts):
-            continue
-        if isinstance(node, Op) and node.op in ("mul", "neg", "cast"):
-            scale = -scale if node.op == "neg" else scale
-            stack.extend(node.args)
-            if node.op == "cast" and node.dtype not in (DType.F32, DType.F64, DType.I32, DType.I64):
-                return None
-        elif isinstance(node, Const):
-            scale *= float(node.value)
-        else:
-            return None
-    return scale
 
 
 def _repeats(i: Expr, extents: Mapping[str, int], size: int) -> int:

@@ -66,6 +66,7 @@ def print_wgmma(w: Writer, op: ma.MmaOp) -> None:
     assert isinstance(op.b, ma.Slot), "the verifier admits a shared right operand only"
     depth = _extent(w, op.b, op.over)
     steps, columns = depth // instr.k, prod(tile_shape(w.smem[op.b.buffer].axes)) // depth
+    used = steps if op.terms is None else op.terms // instr.k
     blocks = 2 * layout.registers // columns
     with w.braces(""):
         a = _descriptor(w, op.a, op.over, instr, "a") if isinstance(op.a, ma.Slot) else None
@@ -74,7 +75,7 @@ def print_wgmma(w: Writer, op: ma.MmaOp) -> None:
             for start, count in pieces(columns, b.width // b.size if b.trans else instr.n_step):
                 call = wgmma_name(op.instr, count, a is None, a is not None and a.trans, b.trans)
                 target = f"&{acc}[{4 * (start // 8 + columns // 8 * block)}]"
-                for k in range(steps):
+                for k in range(used):
                     if a is None:
                         assert isinstance(op.a, ma.Frag)
                         left = f"&{w.name(op.a)}[{4 * (k + steps * block)}]"

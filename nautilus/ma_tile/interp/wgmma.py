@@ -97,7 +97,7 @@ def wgmma(run: BlockRun, ctx: Context, op: MmaOp) -> None:
     dtype = run.type_of(op.a)
     if not has_types(instr, dtype, run.type_of(op.b), instr.acc):
         raise Fault("unsupported", f"{op.instr} takes no {dtype} and {run.type_of(op.b)}")
-    d = multiply(a, b.T, dtype, instr.acc)
+    d = multiply(a[:, : op.terms], b[:, : op.terms].T, dtype, instr.acc)
     if run.machine.layout(op.result.layout).registers * 128 != d.size or op.result.type.dtype is not instr.acc:
         raise Fault("layout", f"the result has other registers than {d.shape[0]}x{d.shape[1]} of {instr.acc}")
     acc, roots = _accumulator(run, ctx, op, d.shape, register_type(instr.acc))

@@ -340,14 +340,14 @@ class MbarWait:
 
 @op(
     MA,
-    "mma $instr $a, $b( + $acc)? over $over( ahead $ahead)?( $paired)?( $is_async)?"
+    "mma $instr $a, $b( + $acc)? over $over( terms $terms)?( ahead $ahead)?( $paired)?( $is_async)?"
     "( zero_init $zero_init)?( unroll $unroll)?",
 )
 class MmaOp:
     """``result = acc + a . b`` over axis ``over``; acc None means zero.
 
     ``is_async``: a wgmma that is only issued (``ma_tile.ir.async_ops``); ``zero_init``: where this condition holds,
-    the accumulator starts from zero.
+    the accumulator starts from zero.  ``terms``: a wgmma multiplies the first ones of ``over`` alone; the others are 0.
     """
 
     result: Frag = declare(RESULT)
@@ -356,6 +356,7 @@ class MmaOp:
     b: Frag | Slot = declare(OPERAND_OR_SLOT)
     acc: Frag | None = declare(OPERAND)
     over: str = declare(AXIS)
+    terms: int | None = declare(INTEGER, default=None)
     ahead: int = declare(INTEGER, default=0)
     paired: bool = declare(PAIRED, default=False)
     is_async: bool = declare(flag("async"), default=False)

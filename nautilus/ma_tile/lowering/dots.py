@@ -17,13 +17,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
+from nautilus.core.expr.conditions import conjuncts
+from nautilus.core.expr.nodes import Expr, Op, Var
+from nautilus.core.index.linear import excess
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.types import HALVES, DType
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, MmaInstr, WgInstr, operand_types
 from nautilus.targets.limits import SHORT_DEPTH
 from nautilus.vr_tile.analysis.computed_from import sources_of
-from nautilus.vr_tile.ir import DotOp, ForOp, MapOp, ReduceOp, TileKernel, TileOp, Value, results, walk_ops
+from nautilus.vr_tile.ir import DotOp, ForOp, LoadOp, MapOp, ReduceOp, TileKernel, TileOp, Value, results, walk_ops
 
 Grid = tuple[int, int]
 
@@ -91,6 +94,28 @@ def forms(v: Value, defs: Mapping[str, TileOp]) -> tuple[Value, ...]:
 def as_operand(v: Value, defs: Mapping[str, TileOp], types: frozenset[DType]) -> Value:
     """The form of ``v`` that an instruction for operands of ``types`` reads."""
     return next((x for x in forms(v, defs) if x.type.dtype in types), unwidened(v, defs))
+
+
+def terms(op: DotOp, plan: DotPlan, defs: Mapping[str, TileOp], depth: int) -> int | None:
+    """The terms of ``op`` that a wgmma multiplies: as many of its steps as no operand is loaded as zeros after.
+
+    ``depth``: all terms, for which the result is None.
+    """
+    if plan.instr not in WGMMA:
+        return None
+    step, whole = WGMMA[plan.instr].k, depth
+    for v in (op.a, op.b):
+        load = defs.get(forms(v, defs)[-1].name)
+        for c in conjuncts(load.mask) if isinstance(load, LoadOp) else ():
+            found = excess(c)
+            if found is not None and found.shift(-found.const).single() == Var(plan.k) and not _is_equation(c):
+                whole = min(whole, 1 - found.const)
+    kept = max(-(-whole // step), 1) * step
+    return kept if kept < depth else None
+
+
+def _is_equation(e: Expr) -> bool:
+    return isinstance(e, Op) and e.op == "eq"
 
 
 def plan_dots(kernel: TileKernel, mapping: WarpPlan, short: bool = True) -> dict[str, DotPlan]:

@@ -31,7 +31,7 @@ from nautilus.ma_tile.ir.ops import Frag, Slot, Smem
 from nautilus.ma_tile.ir.scan import scan_levels
 from nautilus.ma_tile.ir.unpack import packed_layout
 from nautilus.ma_tile.lowering.builder import Builder
-from nautilus.ma_tile.lowering.dots import DotPlan, definitions
+from nautilus.ma_tile.lowering.dots import DotPlan, definitions, terms
 from nautilus.ma_tile.lowering.layouts import (
     WORD,
     LayoutCandidates,
@@ -388,13 +388,14 @@ class Lowering(ABC):
         a = self.operand(rows, op, plan, "a")
         b = self.operand(columns, op, plan, "b")
         acc = None if op.acc is None else self.get(op.acc, layout)
+        kept = terms(op, plan, self.defs, self.sizes[plan.k])
         out = self.b.frag(op.result.name, op.result.type, layout)
         if acc is not None and self._is_short(plan):  # a short sum stays a short one
             part = self.b.frag(f"{op.result.name}_part", op.result.type, layout)
-            self.b.emit(ma.MmaOp(part, plan.instr, a, b, None, op.axes[0], span=op.span))
+            self.b.emit(ma.MmaOp(part, plan.instr, a, b, None, op.axes[0], kept, span=op.span))
             self.b.emit(self._added(out, op, acc, part))
         else:
-            self.b.emit(ma.MmaOp(out, plan.instr, a, b, acc, op.axes[0], span=op.span))
+            self.b.emit(ma.MmaOp(out, plan.instr, a, b, acc, op.axes[0], kept, span=op.span))
         self._record(op.result, out)
 
     def _added(self, out: Frag, op: vr.DotOp, acc: Frag, part: Frag) -> ma.MapOp:

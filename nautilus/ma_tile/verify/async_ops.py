@@ -259,6 +259,8 @@ def wgmma(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLayou
     free = [[(x.name, x.size) for x in t.axes if x.name != op.over and x.size > 1] for t in (a, b)]
     ok = len(free[0]) == 1 and len(free[1]) == 1 and free[0] != free[1] and depth % instr.k == 0
     s.need(ok, "an MMA multiplies two matrices of whole k-steps", f"{op.over} is {depth} deep, a k-step {instr.k}")
+    ok = op.terms is None or (0 < op.terms <= depth and op.terms % instr.k == 0)
+    s.need(ok, "the terms of an MMA are whole k-steps of its axis", f"{op.terms} of {depth}")
     m, n = free[0][0], free[1][0]
     s.need(m[1] in (64, 128), "a consumer computes 64 or 128 rows of a wgmma result", f"{m[1]} of {m[0]}")
     ok = n[1] % instr.n_step == 0

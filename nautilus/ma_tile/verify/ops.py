@@ -320,6 +320,7 @@ def mma(s: KernelScope, op: MmaOp) -> None:
         s.typed(op.zero_init, "the start of the accumulator", (DType.BOOL,), None, ())
         ok = op.acc is not None and op.instr in WGMMA
         s.need(ok, "zero_init needs wgmma with an accumulator", f"%{op.result.name}")
+    s.need(op.terms is None or op.instr in WGMMA, "only wgmma has a number of terms", op.instr)
     layout = s.define(op.result)
     if op.instr in WGMMA:
         wgmma(s, op, a, b, layout, depth.pop())

@@ -36,7 +36,8 @@ class Side:
 
     ``axes`` has ``main`` too; each with its extent and the least tile along it.  ``written``: the axis along which the
     result is contiguous, if it is of this side; ``sector``: elements of a sector along it; ``stores``: the time of
-    writing whole sectors, as a share of that of the product.
+    writing whole sectors, as a share of that of the product.  ``slack``: the relative time up to which long tiles along
+    the last axes are taken before the fewest ones.
     """
 
     main: str
@@ -44,6 +45,7 @@ class Side:
     written: str | None = None
     sector: int = 1
     stores: float = 0.0
+    slack: float = 1.0
 
     @property
     def extent(self) -> int:
@@ -53,8 +55,12 @@ class Side:
     def tiles(self, elements: int) -> dict[str, int]:
         """The tile along each axis, ``elements`` together: few tiles, and long ones along the last axes."""
         alone = {x: elements if x == self.main else 1 for x, _, _ in self.axes}
+        found = list(_splits(self.axes, elements))
+        most = self.slack * min(map(self.cost, found), default=0.0)
         best = min(
-            _splits(self.axes, elements), key=lambda t: (self.cost(t), *(-t[x] for x in reversed(t))), default=alone
+            (t for t in found if self.cost(t) <= most),
+            key=lambda t: (*(-t[x] for x in reversed(t)), self.cost(t)),
+            default=alone,
         )
         whole = all(alone[x] >= least for x, _, least in self.axes)
         return best if not whole or self.cost(best) <= GAIN * self.cost(alone) else alone

@@ -8,6 +8,7 @@ The engine is chosen where the time that the product saves is longer than the ke
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.expr.nodes import Load, Op, Var
@@ -15,7 +16,7 @@ from nautilus.core.expr.products import strip_conversions
 from nautilus.core.functions.parts import STORED
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan
 from nautilus.core.types import DType
-from nautilus.planner.products.boxes import LINE, Side
+from nautilus.planner.products.boxes import Side
 from nautilus.planner.products.dots import digit
 from nautilus.planner.warpgroup import (
     RESERVE,
@@ -34,10 +35,14 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID
 from nautilus.targets import part_rates as rates
 from nautilus.targets.limits import Limits
+from nautilus.targets.window_rates import LINES
 
 STEPS = (STEP, STEP // 2, STEP // 4)  # the last one is the depth of an MMA
-LINES = ((LINE, 1.0), (LINE // 2, 0.95), (LINE // 4, 0.85))  # elements of a line of a box, and relative merit
 LEAST = 2  # stages
+FEW = 32  # columns of a tile that takes as long as its rows are loaded
+#: the relative time up to which such a tile has long boxes: those of 8 images, 4 lines and 8 columns take 1.7 to 3.6
+#: times as long as predicted (two convolutions), those of one image and 256 columns 1.4 times
+SLACK = 1.08
 
 
 def gemm_in_parts(
@@ -63,16 +68,20 @@ def gemm_in_parts(
     sides = {x for s in (row, column) for x, _, _ in s.axes}
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
 
+    def cut(n: int, line: int) -> tuple[Side, Side]:
+        slack = SLACK if n <= FEW else 1.0
+        return replace(row.narrow(line), slack=slack), replace(column.narrow(line), slack=slack)
+
     def share(case: tuple[tuple[int, int, float], int, float]) -> float:
         (m, n, rate), line, merit = case
-        left, right = row.narrow(line), column.narrow(line)
+        left, right = cut(n, line)
         count = others * left.count(left.tiles(m)) * right.count(right.tiles(n))
         elements = others * row.extent * column.extent
         return rate * merit * useful(elements, count, m * n, limits.multiprocessors)
 
     best = max(((t, line, merit) for line, merit in LINES for t in tiles), key=share)
     (rows, columns, _), line, _ = best
-    row, column = row.narrow(line), column.narrow(line)
+    row, column = cut(columns, line)
     work = 2 * prod(extent(unified, x) for x in unified.extents)
     elements = sum(prod(shape_of(ld, unified)) for ld in operands)
     stored = rates.stored_seconds(work, share(best), elements)

@@ -129,6 +129,13 @@ def test_a_mask_inside_the_buffer_is_refused() -> None:
     assert "the mask of the load from B is not the buffer's own bounds" in fault(text)
 
 
+def test_steps_that_are_loaded_as_zeros_are_not_multiplied() -> None:
+    module = tile(matmul(256, 64, 40, 128, 64, 64).replace("k0 * 64 + k", "k"))
+    low = synchronous(module)
+    in_order(low, r"= mma wgmma\.f16 .* over k terms 48 ")
+    agree(module, low)
+
+
 def test_a_computed_left_operand_stays_in_registers() -> None:
     low = synchronous(tile(attention(256, 256, 64, 128, 64, scaled_q=True)))
     in_order(low, r"%q0 = ld\.global Q.* vec 2", r"%q_1 = convert %q", r"mma wgmma\.f16 %q_1, smem s_kt1")

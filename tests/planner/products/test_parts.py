@@ -31,8 +31,9 @@ def planned(c: int, k: int, w: int) -> KernelPlan:
     [
         (64, 128, 256, {"k": 128, "x": 128, "r_s_c": 64}),  # rows are filters, so that columns are contiguous
         (32, 64, 256, {"x": 256, "k": 64, "r_s_c": 32}),
-        (48, 64, 256, {"x": 256, "k": 64, "r_s_c": 16}),
-        (48, 64, 56, {"y": 16, "x": 8, "k": 64, "r_s_c": 16}),  # lines of the result are whole sectors
+        (48, 64, 256, {"x": 128, "k": 64, "r_s_c": 64}),  # of a step of 64 terms 48 are multiplied
+        (32, 32, 1026, {"y": 4, "x": 64, "k": 32, "r_s_c": 32}),  # not 8 images, 4 lines and 8 columns: few columns
+        (48, 64, 56, {"y": 16, "x": 8, "k": 64, "r_s_c": 64}),  # lines of the result are whole sectors
     ],
 )
 def test_tiles_follow_the_channels_and_the_filters(c: int, k: int, w: int, tiles: dict[str, int]) -> None:

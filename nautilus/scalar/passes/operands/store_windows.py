@@ -49,7 +49,7 @@ from nautilus.scalar.passes.operands.store_shifted import conditions, is_box
 from nautilus.scalar.passes.pack import pack
 from nautilus.scalar.rewriting import all_defs, equal_temp, find_defs, fresh_name, put_defs
 from nautilus.targets import window_rates as rates
-from nautilus.targets.limits import VECTOR_BYTES, limits
+from nautilus.targets.limits import MMA_DEPTH, VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 _MOST_RED = 6  # contracted axes, of which every subset is priced
@@ -192,10 +192,20 @@ def _best(c: Convolution, multiprocessors: int) -> Choice | None:
     if _volume(c.rows) < rates.ROWS or extent(c.column) < rates.columns(c.dtype):
         return None
     best = min(choices(c, multiprocessors), key=lambda x: x.seconds, default=None)
+    return best if best is not None and best.seconds <= rates.WINDOWS_SHARE * _by_warps(c) else None
+
+
+def seconds(c: Convolution, multiprocessors: int) -> float:
+    """The time of ``c``, with stored windows where they are faster."""
+    best = _best(c, multiprocessors)
+    return _by_warps(c) if best is None else best.seconds
+
+
+def _by_warps(c: Convolution) -> float:
+    """The time of a product by warps."""
     live = _live_share(c)
     steps = {abs(form[0]) for a in c.rows for e in c.load.index if (form := linear_in(e, a.name)) and form[0]}
-    by_warps = rates.warp_seconds(c.dtype, 2 * live * _volume(c.d.axes), max(map(extent, c.d.red)), steps == {1})
-    return best if best is not None and best.seconds <= rates.WINDOWS_SHARE * by_warps else None
+    return rates.warp_seconds(c.dtype, 2 * live * _volume(c.d.axes), max(map(extent, c.d.red)), steps == {1})
 
 
 def _live_share(c: Convolution) -> float:
@@ -230,9 +240,14 @@ def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
                 stores = result + rates.store_seconds(c.dtype, temp.elements, temp.transposed)
                 for step, merit in rates.STEPS:
                     padded = -(-length // step) * step if outer else length
-                    operations = 2 * prod(shape) * _volume(outer) * padded
+                    operations = 2 * prod(shape) * _volume(outer) * _multiplied(length, padded, step)
                     product = rates.product_seconds(c.dtype, operations, shape, line, merit, multiprocessors)
                     yield Choice(outer, inner, padded, temp, product + stores)
+
+
+def _multiplied(length: int, padded: int, step: int) -> int:
+    """The terms that MMAs multiply: in a loop of one step those that are padded are not, unless most of them are."""
+    return -(-length // MMA_DEPTH) * MMA_DEPTH if step == padded < 2 * length else padded
 
 
 def _shape(c: Convolution) -> tuple[int, int, int]:
@@ -272,7 +287,8 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
     if right is None:
         other = replace(c.other, index=tuple(substitute(e, {x.inner[0].name: flat}) for e in c.other.index))
     else:
-        where = (*(Var(a.name) for a in c.shared), *([tap] if x.outer else []), place, Var(c.column.name))
+        last = (Var(c.column.name), place) if _terms_last(c) else (place, Var(c.column.name))
+        where = (*(Var(a.name) for a in c.shared), *([tap] if x.outer else []), *last)
         other = Load(right.name, where, c.dtype, d.span)
     kept: list[Expr | None] = [calc("lt", place, length)] if x.padded != length else []
     if d.guard is not None:
@@ -281,9 +297,8 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
     factors: list[Expr] = [Load(known or left.name, index, c.dtype, d.span), other]
     if c.dtype is not DType.F32:
         factors = [Op("cast", (e,), DType.F32, d.span) for e in factors]
-    last = d.index[-1]
     whole = extent(c.column) % rates.TILE == 0 or (len(c.rows) == 1 and extent(c.column) >= rates.TILE)
-    if whole and c.column.name not in free_vars(last):
+    if whole and c.column.name not in free_vars(d.index[-1]):
         factors.reverse()
     axis = Axis(name, _volume(x.outer) * x.padded, x.inner[0].span)
     value = Op("mul", tuple(factors), DType.F32, d.span)
@@ -302,11 +317,18 @@ def _window_temp(program: Program, c: Convolution, x: Choice) -> Def:
     return _temp(fresh_name(program, f"{c.d.name}_windows"), axes, c.load, place, c.shapes[0], beyond)
 
 
+def _terms_last(c: Convolution) -> bool:
+    """Whether the terms are contiguous in the temp of the other operand: columns that are not whole rows of 128 bytes
+    come to shared memory in many short ones."""
+    return extent(c.column) % rates.SLAB != 0
+
+
 def _filter_temp(program: Program, c: Convolution, x: Choice) -> Def:
     """The temp of the other operand."""
     tap, position = (unused(n, {a.name for a in c.d.axes}) for n in ("tap", "position"))
     axes = [*c.shared, *([Axis(tap, _volume(x.outer))] if x.outer else [])]
-    axes += [Axis(position, _volume(x.inner)), c.column]
+    last = [Axis(position, _volume(x.inner)), c.column]
+    axes += last[::-1] if _terms_last(c) else last
     env = {**dict(digits(Var(tap), x.outer)), **dict(digits(Var(position), x.inner))}
     place = tuple(simplify(substitute(e, env)) for e in c.other.index)
     return _temp(fresh_name(program, f"{c.d.name}_filter"), axes, c.other, place, c.shapes[1])

@@ -1,7 +1,8 @@
 """``store-parts``: the parts of f32 operands become tensors in memory, and products of them replace a product.
 
-A product with ``parts 3`` (``decompose-operands``) reads three parts of bf16 of each operand.  A kernel of its own
-stores them in front of the first kernel that multiplies the tensor ``A``, for all of its elements::
+A product with ``parts 3`` (``decompose-operands``) reads three parts of bf16 of each operand.  The kernel that stores
+the tensor ``A`` stores them too, if it has neither loops nor products, such as one that makes windows (im2col).
+Otherwise a kernel of its own stores them in front of the first kernel that multiplies ``A``, for all of its elements::
 
     h0 = narrow<bf16> A[i, k]  ;  h1 = narrow<bf16> (A[i, k] - h0)  ;  h2 = narrow<bf16> (A[i, k] - h0 - h1)
     A_parts[0, i, k] = h0      ;  A_parts[1, i, k] = h1             ;  A_parts[2, i, k] = h2
@@ -38,7 +39,7 @@ from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType, ceil_pow2
 from nautilus.core.types import DType
 from nautilus.targets.limits import TENSOR_MAP_AXES
-from nautilus.vr_tile.ir import DotOp, GridAxis, LoadOp, StoreOp, TileKernel, TileModule, TileOp, Value, walk_ops
+from nautilus.vr_tile.ir import DotOp, ForOp, GridAxis, LoadOp, StoreOp, TileKernel, TileModule, TileOp, Value, walk_ops
 from nautilus.vr_tile.lowering.emitter import Emitter
 from nautilus.vr_tile.rewriting import Peephole
 
@@ -62,8 +63,12 @@ class StoreParts:
             read = _operands(k)
             for name in sorted(set(read.values()) - stored.keys()):
                 whole = module.buffer(name)
-                stored[name] = _parts_of(whole, fresh(storing(name), names))
-                kernels.append(_storing(whole, stored[name]))
+                stored[name] = parts = _parts_of(whole, fresh(storing(name), names))
+                at = _writer(kernels, whole, parts)
+                if at is None:
+                    kernels.append(_storing(whole, parts))
+                else:
+                    kernels[at] = _with_parts(kernels[at], whole, parts)
             kernels.append(_Products(k, read, {n: (module.buffer(n), stored[n]) for n in read.values()}).rewritten())
         made = replace(module, buffers=(*module.buffers, *stored.values()), kernels=tuple(kernels))
         return made if stored else module
@@ -141,6 +146,44 @@ class _Products:
         return _all([*kept, *within(last, padded)], ranges)
 
 
+def _writer(kernels: Sequence[TileKernel], whole: Buffer, parts: Buffer) -> int | None:
+    """The kernel among ``kernels`` that stores ``whole`` and may store its parts; None where there is none.
+
+    It stores each element once, in straight code without products, and rows of ``parts`` have no more elements.
+    """
+    found = [n for n, k in enumerate(kernels) if any(_stores(op, whole) for op in walk_ops(k.body))]
+    if whole.space is not Space.TEMP or len(found) != 1 or _sizes(whole)[-1] != _sizes(parts)[-1]:
+        return None
+    body = kernels[found[0]].body
+    plain = not any(isinstance(op, ForOp | DotOp) for op in body)
+    return found[0] if plain and sum(_stores(op, whole) for op in body) == 1 else None
+
+
+def _stores(op: TileOp, whole: Buffer) -> bool:
+    return isinstance(op, StoreOp) and op.buffer == whole.name
+
+
+def _with_parts(k: TileKernel, whole: Buffer, parts: Buffer) -> TileKernel:
+    """``k`` with stores of the parts of what it stores in ``whole``."""
+
+    def rule(p: Peephole, op: TileOp) -> Value | None:
+        if isinstance(op, StoreOp) and _stores(op, whole):
+            _emit(p, op.value, op.index, whole, parts, op.mask)
+        return None
+
+    return Peephole(k).run(rule)
+
+
+def _emit(e: Emitter, x: Value, places: Sequence[Expr], whole: Buffer, parts: Buffer, mask: Expr | None) -> None:
+    """Store the parts of ``x``, the elements of ``whole`` at ``places``."""
+    name = x.name
+    for n in range(STORED):
+        part = e.map("narrow", (x,), DType.BF16, f"{name}_{n}")
+        e.emit(StoreOp(parts.name, _at(n, places, whole), part, mask, e.span))
+        if n + 1 < STORED:
+            x = e.map("sub", (x, e.map("cast", (part,), DType.F32)))
+
+
 def _storing(whole: Buffer, parts: Buffer) -> TileKernel:
     """The kernel that stores the parts of ``whole``."""
     sizes = _sizes(whole)
@@ -157,12 +200,7 @@ def _storing(whole: Buffer, parts: Buffer) -> TileKernel:
     e.span = whole.span
     x = e.fresh(TileType(DType.F32, axes), "x")
     e.emit(LoadOp(x, whole.name, tuple(places), _inside(places, sizes, ranges), e.span))
-    for n in range(STORED):
-        part = e.map("narrow", (x,), DType.BF16, f"x_{n}")
-        store = _inside(places, padded, ranges)
-        e.emit(StoreOp(parts.name, _at(n, places, whole), part, store, e.span))
-        if n + 1 < STORED:
-            x = e.map("sub", (x, e.map("cast", (part,), DType.F32)))
+    _emit(e, x, places, whole, parts, _inside(places, padded, ranges))
     grid = tuple(GridAxis(f"g{n}", integer(-(-s // t))) for n, (s, t) in enumerate(zip(padded, tiles, strict=True)))
     return TileKernel(parts.name, grid, axes, tuple(e.out), whole.span)
 
