@@ -23,6 +23,8 @@ from nautilus.cost.model import KernelEstimate
 from nautilus.passes.manager import Context, prepared, steps
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt, planned
+from nautilus.planner.chunks import warp_chunks
+from nautilus.planner.cuts import twice
 from nautilus.planner.rowwise.turned import contiguous, sectors
 from nautilus.planner.streaming import MULTIPROCESSORS, SHORTEST
 from nautilus.scalar.analysis.axes import unify
@@ -95,6 +97,18 @@ def _split(
     program: Program, context: Context, base: Trial, kernel: KernelEstimate, defs: dict[str, Def], many: int
 ) -> Trial:
     """The best trial of ``base`` with reductions of ``kernel`` in chunks; ``base`` where none is clearly better."""
+    found = (
+        _by_blocks(program, context, base, kernel, defs, many),
+        _by_warps(program, context, base, kernel, defs),
+    )
+    best = min(found, key=lambda x: x.seconds)
+    return base if base.seconds - best.seconds < MARGIN * kernel.seconds else best
+
+
+def _by_blocks(
+    program: Program, context: Context, base: Trial, kernel: KernelEstimate, defs: dict[str, Def], many: int
+) -> Trial:
+    """The best trial of ``base`` in which blocks have chunks of the reductions of ``kernel``; else ``base``."""
     best, level = base, False
     for cuts in _cuts(program, defs, base.schedule, kernel, many):
         # the kernel of the chunks has another name, and needs the rungs that the whole one took again
@@ -108,7 +122,20 @@ def _split(
             level = True  # larger tiles, as of pairs, leave as few blocks as before; more chunks then fill the GPU
             continue
         best, level = found, False
-    return base if base.seconds - best.seconds < MARGIN * kernel.seconds else best
+    return best
+
+
+def _by_warps(program: Program, context: Context, base: Trial, kernel: KernelEstimate, defs: dict[str, Def]) -> Trial:
+    """The best trial of ``base`` in which the warps of a block divide the terms of ``kernel``; else ``base``."""
+    plan = next((k for k in base.schedule.kernels if k.name == kernel.name), None)
+    cut = {c.op for c in base.schedule.splits or ()}
+    if plan is None or len(_whole(plan, defs, cut)) != len(plan.ops):
+        return base
+    unified = unify([defs[o] for o in plan.ops], tuple(p.name for p in program.params))
+    ends = [(d.name, defs[d.name].red[0].name) for d in unified.defs if d.is_reduction]
+    tried = (twice(program, ends, c) for c in warp_chunks.cuts(plan, unified, limits(context.arch)))
+    trials = (attempt(program, _with(context, base, tuple(splits)), _BEFORE) for splits in tried)
+    return min((base, *(x for x in trials if x is not None)), key=lambda x: x.seconds)
 
 
 def _with(context: Context, base: Trial, cuts: tuple[SplitPlan, ...]) -> Context:

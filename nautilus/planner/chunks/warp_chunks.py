@@ -1,0 +1,205 @@
+"""Products of few rows with an operand of few bits: the warps of a block divide the terms.
+
+Weights of 8 or 4 bits beside activations of 16 bits are bound by the bytes of the weights, and warps convert them.  A
+warp that waits for its bytes, converts and multiplies them keeps few bytes in flight, and waits for other warps in
+every step where they share a tile.  Here each warp has a pipeline of its own, and interleaved tiles of the terms:
+``combine-in-block`` then adds the partial results of eight warps in shared memory, without a second kernel, and
+``combine-in-cluster`` those of two blocks where there are few columns.
+
+* A block has all rows, up to :data:`ROWS`, and as many columns as leave a warp registers for the converted tile of a
+  step.  Longer steps have fewer columns: blocks then read the rows more often, but there are more of them.
+* A multiprocessor has one block of eight warps, or two blocks of four where there are more blocks than
+  multiprocessors.
+* Of all steps and clusters, those are tried in which the multiprocessor with the most work loads the fewest bytes.
+
+By the cost model, 16 x 4096 x 4096 with weights of 4 bits and scales for groups of 128 takes 7.5 us in this form, and
+11.3 in eight chunks that a second kernel combines, which took 13.6 us on an H200.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+
+from nautilus.core.expr.nodes import free_vars
+from nautilus.core.fallbacks import Fallbacks
+from nautilus.core.index.groups import count_elements, quotients
+from nautilus.core.index.sizes import blocks, nominal
+from nautilus.core.records import dataclass
+from nautilus.core.schedule import KernelPlan, WarpPlan
+from nautilus.core.tiles import ceil_pow2
+from nautilus.core.types import DType
+from nautilus.planner.chunks.clustered_chunks import is_converted
+from nautilus.planner.products.dots import dot_of
+from nautilus.planner.streaming import (
+    MULTIPROCESSORS,
+    Cut,
+    cluster,
+    combining,
+    interleaved_chunks,
+    reader_of,
+)
+from nautilus.planner.warpgroup import with_tiles
+from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import GRID
+from nautilus.targets.limits import MMA_ROWS, Limits
+from nautilus.targets.memory_rates import SECTOR
+
+ROWS = 64  # most rows of a block
+ELEMENTS = 4096  # elements of the converted operand in a step of a warp: 64 registers a thread for pairs of 16 bits
+FEWER = 2048  # the same number where more than two tiles of rows need registers for sums, and of bytes
+LEAST_COLUMNS = 32
+WARPS, PAIR = 8, 4  # of a block alone on a multiprocessor, and of one of two
+STEPS = 128, 64, 32
+CLUSTERS = 1, 2
+TRIED = 2  # cuts that the cost model compares
+LEAST_STAGES, MOST_STAGES = 3, 6
+_HALVES = 2  # elements of a byte that two share
+_SMALL = 8 << 10  # bytes of shared memory for barriers and for what the combination needs
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A product of ``rows`` with ``columns`` in ``others`` matrices, of ``terms``; the names of its axes.
+
+    ``packed``: two elements of an operand share a byte, which warps convert to fragments; others pass through shared
+    memory once more.
+    """
+
+    row: str
+    column: str
+    loop: str
+    rows: int
+    columns: int
+    terms: int
+    others: int
+    packed: bool
+
+    @property
+    def tile(self) -> int:
+        """Rows of a tile: whole MMAs."""
+        return max(MMA_ROWS, ceil_pow2(self.rows))
+
+    def width(self, step: int) -> int:
+        """Columns of a warp with steps of ``step`` terms."""
+        return (ELEMENTS if self.packed and self.tile <= 2 * MMA_ROWS else FEWER) // step
+
+
+def cuts(plan: KernelPlan, unified: Unified, target: Limits) -> tuple[Cut, ...]:
+    """The splits of the reduction of ``plan`` that are worth a trial; none where the rule does not apply.
+
+    ``unified``: the definitions of the kernel before the split.
+    """
+    products = [d for d in unified.defs if dot_of(d) is not None]
+    shape = _shape(plan, unified, products[0]) if len(products) == 1 and target.async_copy else None
+    if shape is None:
+        return ()
+    found = sorted(_candidates(shape, products[0], target), key=lambda x: x[0])
+    return tuple(c for _, c in found[:TRIED])
+
+
+def joined(
+    plans: Mapping[str, KernelPlan], unified: Mapping[str, Unified], target: Limits, fallbacks: Fallbacks
+) -> dict[str, KernelPlan]:
+    """``plans`` by name, with interleaved chunks of such products as warps of a block, and their readers to match.
+
+    ``fallbacks``: the fallbacks of kernels that failed later as clusters.
+    """
+    out = dict(plans)
+    for name, plan in plans.items():
+        mine, chunks = unified[name], interleaved_chunks(unified[name])
+        shape = _shape(plan, mine, mine.defs[0]) if len(mine.defs) == 1 and chunks is not None else None
+        parts = {d.name: d for d in mine.defs}
+        reader = reader_of(unified, name, parts)
+        if shape is None or chunks is None or reader is None:
+            continue
+        count = chunks.interleave
+        stages = _stages(shape, mine.defs[0], chunks.tile, count, target)
+        if stages < 2:
+            continue
+        rounds = blocks(shape.terms, chunks.tile * nominal(mine.extents[chunks.by]))
+        stages = max(2, min(rounds, stages))
+        used = count * (stages * _stage(shape, mine.defs[0], chunks.tile) + _converted(shape, chunks.tile))
+        mapping = WarpPlan(warps=(1, 1), stages=stages, epilogue="direct", combine_in_block=True)
+        sizes = {shape.row: shape.tile, shape.column: shape.width(chunks.tile), chunks.axis: chunks.tile}
+        out[name] = with_tiles(plan, sizes, mapping)
+        out[reader] = combining(out[reader], unified[reader], parts, out[name], count, count, even=True)
+        if not fallbacks.steps(reader):
+            out |= cluster(out, unified, reader, used, target, even=True)
+    return out
+
+
+def _shape(plan: KernelPlan, unified: Unified, d: Def) -> _Shape | None:
+    """The product ``d`` of ``plan``, of few rows and with an operand that is converted; None for another one."""
+    dot = dot_of(d)
+    if dot is None or dot.chosen or len(dot.inner) != 1 or not is_converted(d):
+        return None
+    if d.guard is not None and free_vars(d.guard) & {*dot.rows, *dot.columns}:
+        return None
+    known = {a.name: nominal(unified.extents[a.name]) for a in plan.axes if a.role == GRID}
+    sides = [[x for x in side if known.get(x, 1) > 1] for side in (dot.rows, dot.columns)]
+    if any(len(side) != 1 for side in sides):
+        return None
+    row, column = sorted((x for (x,) in sides), key=lambda x: known[x])
+    fixed = all(isinstance(unified.extents[x], int) for x in (row, column, dot.inner[0]))
+    if not fixed or known[row] > ROWS or known[column] < ROWS:
+        return None
+    others = prod(n for x, n in known.items() if x not in (row, column))
+    (loop,) = dot.inner
+    return _Shape(
+        row, column, loop, known[row], known[column], nominal(unified.extents[loop]), others, _is_packed(d, loop)
+    )
+
+
+def _candidates(shape: _Shape, d: Def, target: Limits) -> Iterator[tuple[float, Cut]]:
+    """Splits of ``d``, with the bytes that the multiprocessor with the most work loads."""
+    many = target.multiprocessors or MULTIPROCESSORS
+    for step, groups in product(_steps(shape, d), CLUSTERS if target.warpgroup else CLUSTERS[:1]):
+        count = shape.others * blocks(shape.columns, shape.width(step)) * groups
+        warps = WARPS if count <= many else PAIR
+        rounds = blocks(shape.terms, step * warps)
+        if shape.width(step) < LEAST_COLUMNS or rounds < 2 * groups or rounds % groups:
+            continue  # groups of unequal length would need conditions
+        if _stages(shape, d, step, warps, target) < LEAST_STAGES:
+            continue
+        yield blocks(count, many) * rounds // groups * warps * _stage(shape, d, step, SECTOR), Cut(groups, warps, step)
+
+
+def _steps(shape: _Shape, d: Def) -> list[int]:
+    """The steps, which lie within the groups that share a scale where groups are as long as the shortest step.
+
+    A scale then is one number for each column of a step, with which warps convert to fragments.
+    """
+    groups = [n for ld in d.reads() for e in ld.index for n in quotients(e, shape.loop) if n > _HALVES]
+    within = [s for s in STEPS if all(n % s == 0 for n in groups)]
+    return within or [*STEPS]
+
+
+def _stage(shape: _Shape, d: Def, step: int, least: int = 1) -> int:
+    """Bytes of a step of a warp; rows of fewer than ``least`` bytes count as that many."""
+    tiles = {shape.row: shape.tile, shape.column: shape.width(step)}
+    rows = {ld: ld.dtype.bytes * count_elements(ld, {shape.loop: step}) for ld in d.reads()}
+    return sum(
+        max(n, least if shape.loop in free_vars(ld) else 1) * count_elements(ld, tiles) for ld, n in rows.items()
+    )
+
+
+def _stages(shape: _Shape, d: Def, step: int, warps: int, target: Limits) -> int:
+    """The stages of each of ``warps`` pipelines for which shared memory suffices."""
+    room = (target.smem_sm // 2 if warps <= PAIR else target.smem_block) // warps - _SMALL // WARPS
+    stage, sums = _stage(shape, d, step), DType.F32.bytes * shape.tile * shape.width(step)
+    stages = min(MOST_STAGES, (room - _converted(shape, step)) // stage)
+    over = stages * step * shape.tile * DType.F16.bytes  # sums may lie over the stages of the rows
+    return stages if over >= sums else min(stages, (room - sums - _converted(shape, step)) // stage)
+
+
+def _converted(shape: _Shape, step: int) -> int:
+    """Bytes of a converted tile in shared memory."""
+    return 0 if shape.packed else DType.F16.bytes * shape.width(step) * step
+
+
+def _is_packed(d: Def, loop: str) -> bool:
+    """Whether an operand of ``d`` has two elements to a byte, which warps convert to fragments."""
+    return any(_HALVES in quotients(e, loop) for ld in d.reads() if ld.dtype is DType.U8 for e in ld.index)
