@@ -43,7 +43,7 @@ from nautilus.planner.streaming import (
 from nautilus.planner.warpgroup import with_tiles
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import GRID
+from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.targets.limits import MMA_ROWS, Limits
 from nautilus.targets.memory_rates import SECTOR
 
@@ -62,18 +62,21 @@ _SMALL = 8 << 10  # bytes of shared memory for barriers and for what the combina
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A product of ``rows`` with ``columns`` in ``others`` matrices, of ``terms``; the names of its axes.
+    """A product ``d`` of ``rows`` with ``columns`` in ``others`` matrices, and the names of its axes.
 
+    ``loop`` has ``length`` steps at most, of ``depth`` terms each: one, or those of a group whose sum is scaled.
     ``packed``: two elements of an operand share a byte, which warps convert to fragments; others pass through shared
     memory once more.
     """
 
+    d: Def
     row: str
     column: str
     loop: str
     rows: int
     columns: int
-    terms: int
+    length: int
+    depth: int
     others: int
     packed: bool
 
@@ -83,8 +86,8 @@ class _Shape:
         return max(MMA_ROWS, ceil_pow2(self.rows))
 
     def width(self, step: int) -> int:
-        """Columns of a warp with steps of ``step`` terms."""
-        return (ELEMENTS if self.packed and self.tile <= 2 * MMA_ROWS else FEWER) // step
+        """Columns of a warp with ``step`` positions of the loop in a step."""
+        return (ELEMENTS if self.packed and self.tile <= 2 * MMA_ROWS else FEWER) // (step * self.depth)
 
 
 def cuts(plan: KernelPlan, unified: Unified, target: Limits) -> tuple[Cut, ...]:
@@ -92,11 +95,8 @@ def cuts(plan: KernelPlan, unified: Unified, target: Limits) -> tuple[Cut, ...]:
 
     ``unified``: the definitions of the kernel before the split.
     """
-    products = [d for d in unified.defs if dot_of(d) is not None]
-    shape = _shape(plan, unified, products[0]) if len(products) == 1 and target.async_copy else None
-    if shape is None:
-        return ()
-    found = sorted(_candidates(shape, products[0], target), key=lambda x: x[0])
+    shape = _shape(plan, unified) if target.async_copy else None
+    found = [] if shape is None else sorted(_candidates(shape, target), key=lambda x: x[0])
     return tuple(c for _, c in found[:TRIED])
 
 
@@ -110,18 +110,17 @@ def joined(
     out = dict(plans)
     for name, plan in plans.items():
         mine, chunks = unified[name], interleaved_chunks(unified[name])
-        shape = _shape(plan, mine, mine.defs[0]) if len(mine.defs) == 1 and chunks is not None else None
-        parts = {d.name: d for d in mine.defs}
-        reader = reader_of(unified, name, parts)
-        if shape is None or chunks is None or reader is None:
+        shape = None if chunks is None else _shape(plan, mine)
+        if shape is None or chunks is None:
             continue
-        count = chunks.interleave
-        stages = _stages(shape, mine.defs[0], chunks.tile, count, target)
-        if stages < 2:
+        parts = {d.name: d for d in mine.defs if d.axis(chunks.by) is not None}
+        reader, count = reader_of(unified, name, parts), chunks.interleave
+        stages = _stages(shape, chunks.tile, count, target)
+        if reader is None or stages < 2:
             continue
-        rounds = blocks(shape.terms, chunks.tile * nominal(mine.extents[chunks.by]))
+        rounds = blocks(shape.length, chunks.tile * nominal(mine.extents[chunks.by]))
         stages = max(2, min(rounds, stages))
-        used = count * (stages * _stage(shape, mine.defs[0], chunks.tile) + _converted(shape, chunks.tile))
+        used = count * (stages * _stage(shape, chunks.tile) + _converted(shape, chunks.tile))
         mapping = WarpPlan(warps=(1, 1), stages=stages, epilogue="direct", combine_in_block=True)
         sizes = {shape.row: shape.tile, shape.column: shape.width(chunks.tile), chunks.axis: chunks.tile}
         out[name] = with_tiles(plan, sizes, mapping)
@@ -131,73 +130,80 @@ def joined(
     return out
 
 
-def _shape(plan: KernelPlan, unified: Unified, d: Def) -> _Shape | None:
-    """The product ``d`` of ``plan``, of few rows and with an operand that is converted; None for another one."""
-    dot = dot_of(d)
-    if dot is None or dot.chosen or len(dot.inner) != 1 or not is_converted(d):
+def _shape(plan: KernelPlan, unified: Unified) -> _Shape | None:
+    """The only product of ``plan``, of few rows and with an operand that is converted; None for other kernels."""
+    products = [(d, dot) for d in unified.defs if (dot := dot_of(d)) is not None]
+    loops = [a.name for a in plan.axes if a.role == LOOP]
+    if len(products) != 1 or len(loops) != 1:
         return None
-    if d.guard is not None and free_vars(d.guard) & {*dot.rows, *dot.columns}:
+    ((d, dot),), (loop,) = products, loops
+    if dot.chosen or len(dot.inner) != 1 or d.axis(loop) is None or not is_converted(d):
+        return None
+    if any(x.guard is not None and free_vars(x.guard) & {*dot.rows, *dot.columns} for x in unified.defs):
         return None
     known = {a.name: nominal(unified.extents[a.name]) for a in plan.axes if a.role == GRID}
     sides = [[x for x in side if known.get(x, 1) > 1] for side in (dot.rows, dot.columns)]
     if any(len(side) != 1 for side in sides):
         return None
     row, column = sorted((x for (x,) in sides), key=lambda x: known[x])
-    fixed = all(isinstance(unified.extents[x], int) for x in (row, column, dot.inner[0]))
-    if not fixed or known[row] > ROWS or known[column] < ROWS:
+    extents = [unified.extents[x] for x in (row, column, loop, *dot.inner)]
+    if not all(isinstance(n, int) for n in extents) or known[row] > ROWS or known[column] < ROWS:
         return None
     others = prod(n for x, n in known.items() if x not in (row, column))
-    (loop,) = dot.inner
-    return _Shape(
-        row, column, loop, known[row], known[column], nominal(unified.extents[loop]), others, _is_packed(d, loop)
-    )
+    length, depth = map(nominal, extents[2:])
+    depth = 1 if loop in dot.inner else depth
+    packed = any(_is_packed(d, x) for x in dot.inner)
+    return _Shape(d, row, column, loop, known[row], known[column], length, depth, others, packed)
 
 
-def _candidates(shape: _Shape, d: Def, target: Limits) -> Iterator[tuple[float, Cut]]:
-    """Splits of ``d``, with the bytes that the multiprocessor with the most work loads."""
+def _candidates(shape: _Shape, target: Limits) -> Iterator[tuple[float, Cut]]:
+    """Splits of the loop, with the bytes that the multiprocessor with the most work loads."""
     many = target.multiprocessors or MULTIPROCESSORS
-    for step, groups in product(_steps(shape, d), CLUSTERS if target.warpgroup else CLUSTERS[:1]):
+    for step, groups in product(_steps(shape), CLUSTERS if target.warpgroup else CLUSTERS[:1]):
         count = shape.others * blocks(shape.columns, shape.width(step)) * groups
         warps = WARPS if count <= many else PAIR
-        rounds = blocks(shape.terms, step * warps)
+        rounds = blocks(shape.length, step * warps)
         if shape.width(step) < LEAST_COLUMNS or rounds < 2 * groups or rounds % groups:
             continue  # groups of unequal length would need conditions
-        if _stages(shape, d, step, warps, target) < LEAST_STAGES:
+        if _stages(shape, step, warps, target) < LEAST_STAGES:
             continue
-        yield blocks(count, many) * rounds // groups * warps * _stage(shape, d, step, SECTOR), Cut(groups, warps, step)
+        yield blocks(count, many) * rounds // groups * warps * _stage(shape, step, SECTOR), Cut(groups, warps, step)
 
 
-def _steps(shape: _Shape, d: Def) -> list[int]:
+def _steps(shape: _Shape) -> list[int]:
     """The steps, which lie within the groups that share a scale where groups are as long as the shortest step.
 
     A scale then is one number for each column of a step, with which warps convert to fragments.
     """
-    groups = [n for ld in d.reads() for e in ld.index for n in quotients(e, shape.loop) if n > _HALVES]
+    if shape.depth > 1:
+        return [1]
+    groups = [n for ld in shape.d.reads() for e in ld.index for n in quotients(e, shape.loop) if n > _HALVES]
     within = [s for s in STEPS if all(n % s == 0 for n in groups)]
     return within or [*STEPS]
 
 
-def _stage(shape: _Shape, d: Def, step: int, least: int = 1) -> int:
+def _stage(shape: _Shape, step: int, least: int = 1) -> int:
     """Bytes of a step of a warp; rows of fewer than ``least`` bytes count as that many."""
     tiles = {shape.row: shape.tile, shape.column: shape.width(step)}
-    rows = {ld: ld.dtype.bytes * count_elements(ld, {shape.loop: step}) for ld in d.reads()}
+    along = {shape.loop: step} | ({} if shape.depth == 1 else {a.name: shape.depth for a in shape.d.red})
+    rows = {ld: ld.dtype.bytes * count_elements(ld, along) for ld in shape.d.reads()}
     return sum(
-        max(n, least if shape.loop in free_vars(ld) else 1) * count_elements(ld, tiles) for ld, n in rows.items()
+        max(n, least if along.keys() & free_vars(ld) else 1) * count_elements(ld, tiles) for ld, n in rows.items()
     )
 
 
-def _stages(shape: _Shape, d: Def, step: int, warps: int, target: Limits) -> int:
+def _stages(shape: _Shape, step: int, warps: int, target: Limits) -> int:
     """The stages of each of ``warps`` pipelines for which shared memory suffices."""
     room = (target.smem_sm // 2 if warps <= PAIR else target.smem_block) // warps - _SMALL // WARPS
-    stage, sums = _stage(shape, d, step), DType.F32.bytes * shape.tile * shape.width(step)
+    stage, sums = _stage(shape, step), DType.F32.bytes * shape.tile * shape.width(step)
     stages = min(MOST_STAGES, (room - _converted(shape, step)) // stage)
-    over = stages * step * shape.tile * DType.F16.bytes  # sums may lie over the stages of the rows
+    over = stages * step * shape.depth * shape.tile * DType.F16.bytes  # sums may lie over the stages of the rows
     return stages if over >= sums else min(stages, (room - sums - _converted(shape, step)) // stage)
 
 
 def _converted(shape: _Shape, step: int) -> int:
     """Bytes of a converted tile in shared memory."""
-    return 0 if shape.packed else DType.F16.bytes * shape.width(step) * step
+    return 0 if shape.packed else DType.F16.bytes * shape.width(step) * step * shape.depth
 
 
 def _is_packed(d: Def, loop: str) -> bool:

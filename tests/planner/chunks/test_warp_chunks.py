@@ -50,6 +50,23 @@ def test_the_warps_of_a_block_divide_the_terms(
     assert [k.axis("j").tile for k in of_warps] == ([found[1]] if found else [])
 
 
+def test_warps_divide_groups_of_terms() -> None:
+    """Sums of groups are products of a step each, and are scaled where they are added."""
+    text = """dim M = 16, N = 4096, G = 32
+input X: f16[M, G, 128]
+input W: u4[N, G, 128]
+input s: f16[N, G]
+output Y: f16[M, N]
+Y[i, j] = sum[g](s[j, g] * sum[k: 128](X[i, g, k] * (W[j, g, k] - 8)))
+"""
+    made = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="scalar")).context.schedule
+    assert made is not None
+    (plan,) = (k for k in made.kernels if isinstance(k.mapping, WarpPlan) and k.mapping.combine_in_block)
+    assert {a.name: (a.role, a.tile) for a in plan.axes if a.name in "gkj"} == {
+        "g": ("loop", 1), "k": ("tile", 128), "j": ("grid", 32)
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("dtype", "element", "m", "splits", "cluster"),
     [

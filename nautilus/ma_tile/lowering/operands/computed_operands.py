@@ -78,7 +78,7 @@ def packed_chains(
 def _is_fragment(found: Packed, plan: DotPlan) -> bool:
     """Whether warps may unpack the whole operand to fragments, each its own columns."""
     more = [x for x in (found.zero, found.scale) if x is not None]
-    apart = plan.instr in MMA and MMA[plan.instr].pack == 2 and plan.warps[0] == 1
+    apart = plan.instr in MMA and MMA[plan.instr].pack * found.dtype.bytes == _REGISTER and plan.warps[0] == 1
     return apart and found.axis == plan.k and all(plan.k not in x.type.names for x in more)
 
 
@@ -95,6 +95,7 @@ def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:
     return out
 
 
+_REGISTER = 4  # bytes
 _LONGEST = 32  # elements of a thread that follow one another: 16 bytes of 4-bit elements
 
 
