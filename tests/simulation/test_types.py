@@ -233,6 +233,19 @@ def test_packed_types(text: str, count: int, tmp_path: Path) -> None:
     check(case, tmp_path, 1)
 
 
+def test_warpgroups_convert_the_columns_of_few_rows(tmp_path: Path) -> None:
+    """The bytes come by TMA copies and are unpacked to left operands; the rows are columns of the instruction."""
+    text = """
+dim M = 40, N = 136, K = 1024
+input X: f16[M, K], W: u4[N, K], s: f16[N, K // 128]
+output Y: f16[M, N]
+Y[i, j] = sum[k](X[i, k] * (f16(W[j, k] - 8) * s[j, k // 128]))
+"""
+    case = compiled(text)
+    assert "wgmma_m64n40k16_f16" in case.result.cuda or "n40k16" in case.result.cuda
+    check(case, tmp_path, 1)
+
+
 def test_split_k_over_a_cluster(tmp_path: Path) -> None:
     text = Decode(201, heads=4, group=2).text
     case = compiled(text, plan=schedule(text, 2, 2, 32))

@@ -132,7 +132,9 @@ class _Matcher:
     def _bytes(self, v: Value) -> Packed | None:
         """``v``, an integer of 8 bits, as a number of a half less a constant."""
         numbers = self.table(v)
-        for form, codes in FORMS.items() if numbers is not None else ():
+        if numbers is None:
+            return None
+        for form, codes in FORMS.items():
             bias = codes[0] - float(numbers[0])
             if np.array_equal(np.asarray(codes) - bias, numbers) and is_exact(form, bias, 1.0, DType.I8):
                 return Packed(self.load, self.axis, form, bias, 1.0, DType.I8)
