@@ -22,7 +22,8 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
 
-from nautilus.core.expr.nodes import free_vars
+from nautilus.core.expr.nodes import Load, Op, free_vars, loads
+from nautilus.core.expr.products import strip_conversions
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.index.groups import count_elements, quotients
 from nautilus.core.index.sizes import blocks, nominal
@@ -42,6 +43,7 @@ from nautilus.planner.streaming import (
 )
 from nautilus.planner.warpgroup import with_tiles
 from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.contractions.scales import matrix_part
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.targets.limits import MMA_ROWS, Limits
@@ -137,7 +139,7 @@ def _shape(plan: KernelPlan, unified: Unified) -> _Shape | None:
     if len(products) != 1 or len(loops) != 1:
         return None
     ((d, dot),), (loop,) = products, loops
-    if dot.chosen or len(dot.inner) != 1 or d.axis(loop) is None or not is_converted(d):
+    if dot.chosen or len(dot.inner) != 1 or d.axis(loop) is None:
         return None
     if any(x.guard is not None and free_vars(x.guard) & {*dot.rows, *dot.columns} for x in unified.defs):
         return None
@@ -149,11 +151,20 @@ def _shape(plan: KernelPlan, unified: Unified) -> _Shape | None:
     extents = [unified.extents[x] for x in (row, column, loop, *dot.inner)]
     if not all(isinstance(n, int) for n in extents) or known[row] > ROWS or known[column] < ROWS:
         return None
+    if not (is_converted(d) or _is_computed(d, column)):
+        return None
     others = prod(n for x, n in known.items() if x not in (row, column))
     length, depth = map(nominal, extents[2:])
     depth = 1 if loop in dot.inner else depth
     packed = any(_is_packed(d, x) for x in dot.inner)
     return _Shape(d, row, column, loop, known[row], known[column], length, depth, others, packed)
+
+
+def _is_computed(d: Def, column: str) -> bool:
+    """Whether the operand with the columns is computed, as from words or by a table."""
+    value = matrix_part(d)
+    sides = [strip_conversions(e) for e in value.args] if isinstance(value, Op) else []
+    return any(column in free_vars(e) and not isinstance(e, Load) for e in sides)
 
 
 def _candidates(shape: _Shape, target: Limits) -> Iterator[tuple[float, Cut]]:
@@ -183,10 +194,11 @@ def _steps(shape: _Shape) -> list[int]:
 
 
 def _stage(shape: _Shape, step: int, least: int = 1) -> int:
-    """Bytes of a step of a warp; rows of fewer than ``least`` bytes count as that many."""
+    """Bytes of a step of a warp without tables; rows of fewer than ``least`` bytes count as that many."""
     tiles = {shape.row: shape.tile, shape.column: shape.width(step)}
     along = {shape.loop: step} | ({} if shape.depth == 1 else {a.name: shape.depth for a in shape.d.red})
-    rows = {ld: ld.dtype.bytes * count_elements(ld, along) for ld in shape.d.reads()}
+    read = [ld for ld in shape.d.reads() if not any(map(loads, ld.index))]
+    rows = {ld: ld.dtype.bytes * count_elements(ld, along) for ld in read}
     return sum(
         max(n, least if along.keys() & free_vars(ld) else 1) * count_elements(ld, tiles) for ld, n in rows.items()
     )
@@ -207,5 +219,10 @@ def _converted(shape: _Shape, step: int) -> int:
 
 
 def _is_packed(d: Def, loop: str) -> bool:
-    """Whether an operand of ``d`` has two elements to a byte, which warps convert to fragments."""
-    return any(_HALVES in quotients(e, loop) for ld in d.reads() if ld.dtype is DType.U8 for e in ld.index)
+    """Whether an operand of ``d`` has two elements to a byte, which warps convert to fragments.
+
+    Bytes that give places in a table are none.
+    """
+    places = {x for ld in d.reads() for e in ld.index for x in loads(e)}
+    found = (ld for ld in d.reads() if ld.dtype is DType.U8 and ld not in places)
+    return any(_HALVES in quotients(e, loop) for ld in found for e in ld.index)

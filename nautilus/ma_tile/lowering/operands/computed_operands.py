@@ -7,7 +7,7 @@ would be for the other one, which then goes to shared memory once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, walk
@@ -133,8 +133,8 @@ class _Chains:
 
         In fragments, whose registers follow the contracted axis, elements along another one are loads of their own.
         """
-        for s in sources_of(v, self.defs):
-            if isinstance(s, vr.LoadOp) and set(s.result.type.names) == set(v.type.names):
+        for s in self._loads(v):
+            if set(s.result.type.names) == set(v.type.names):
                 buffer = self.buffers[s.buffer]
                 axis = contiguous_axis(buffer, s.index, v.type.names, self.refs)
                 if axis is None:
@@ -146,10 +146,18 @@ class _Chains:
     def _vec(self, v: Value, axis: str) -> int:
         """Vector width along ``axis`` of the loads that ``v`` is computed from."""
         best = 1
-        for s in sources_of(v, self.defs):
-            if isinstance(s, vr.LoadOp) and set(s.result.type.names) == set(v.type.names):
+        for s in self._loads(v):
+            if set(s.result.type.names) == set(v.type.names):
                 best = max(best, self._width(s, axis))
         return best
+
+    def _loads(self, v: Value) -> Iterator[vr.LoadOp]:
+        """The loads that ``v`` is computed from, each before those of the numbers that give its place in a table."""
+        for s in sources_of(v, self.defs):
+            if isinstance(s, vr.LoadOp):
+                yield s
+                for n in (n for e in expressions(s) for n in walk(e) if isinstance(n, Ref)):
+                    yield from self._loads(vr.results(self.defs[n.name])[0])
 
     def _width(self, s: vr.LoadOp, axis: str) -> int:
         buffer, size = self.buffers[s.buffer], self.sizes[axis]
