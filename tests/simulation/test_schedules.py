@@ -169,7 +169,7 @@ def test_runs_with_computed_tiles(name: str, tmp_path: Path) -> None:
 
 
 def test_runs_with_weights_that_warps_of_a_cluster_convert(tmp_path: Path) -> None:
-    """Two blocks of two warps, each of which has every fourth step of 128 terms."""
+    """Two blocks of two warps, each of which has every fourth step of 64 terms."""
     text = """
     dim M = 5, N = 72, K = 1024, G = 128
     input X: f16[M, K]
@@ -178,7 +178,7 @@ def test_runs_with_weights_that_warps_of_a_cluster_convert(tmp_path: Path) -> No
     output Y: f16[M, N]
     Y[i, j] = sum[k](X[i, k] * (f16(W[j, k] - 8) * s[j, k // G]))
     """
-    schedule = Schedule(splits=(SplitPlan("Y_acc", "k", 4, 128, 2), SplitPlan("Y_acc", "k_chunk", 2, 2)))
+    schedule = Schedule(splits=(SplitPlan("Y_acc", "k", 4, 64, 2), SplitPlan("Y_acc", "k_chunk", 2, 2)))
     case = prepare(Request(Path("given.naut"), "sm_90a", text=dedent(text).lstrip(), schedule=schedule))
     assert [(k.warps, k.cluster) for k in case.module.kernels] == [(2, 2)]
     assert not differences(case, [0, 1], tmp_path)

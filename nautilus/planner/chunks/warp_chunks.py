@@ -3,17 +3,18 @@
 Weights of 8 or 4 bits beside activations of 16 bits are bound by the bytes of the weights, and warps convert them.  A
 warp that waits for its bytes, converts and multiplies them keeps few bytes in flight, and waits for other warps in
 every step where they share a tile.  Here each warp has a pipeline of its own, and interleaved tiles of the terms:
-``combine-in-block`` then adds the partial results of eight warps in shared memory, without a second kernel, and
+``combine-in-block`` then adds the partial results of the warps in shared memory, without a second kernel, and
 ``combine-in-cluster`` those of two blocks where there are few columns.
 
 * A block has all rows, up to :data:`ROWS`, and as many columns as leave a warp registers for the converted tile of a
   step.  Longer steps have fewer columns: blocks then read the rows more often, but there are more of them.
-* A multiprocessor has one block of eight warps, or two blocks of four where there are more blocks than
-  multiprocessors.
+* A multiprocessor has one block of sixteen warps, or two blocks of eight where there are more blocks than
+  multiprocessors; half as many warps with sums of more than one tile of rows.
 * Of all steps and clusters, those are tried in which the multiprocessor with the most work loads the fewest bytes.
 
-By the cost model, 16 x 4096 x 4096 with weights of 4 bits and scales for groups of 128 takes 7.5 us in this form, and
-11.3 in eight chunks that a second kernel combines, which took 13.6 us on an H200.
+Measured on an H200 with eight warps (us, 16 x 4096 x 4096 with scales for groups): 11.1 with weights of 4 bits, and
+13.6 in eight chunks that a second kernel combines; 16.1 and 19.2 with weights of 4-bit floats.  Sixteen warps are
+predicted to be faster by 3 to 9%, and hide more of the latency that the model does not know.
 """
 
 from __future__ import annotations
@@ -50,14 +51,13 @@ from nautilus.targets.limits import MMA_ROWS, Limits
 from nautilus.targets.memory_rates import SECTOR
 
 ROWS = 64  # most rows of a block
-ELEMENTS = 4096  # elements of the converted operand in a step of a warp: 64 registers a thread for pairs of 16 bits
-FEWER = 2048  # the same number where more than two tiles of rows need registers for sums, and of bytes
+ELEMENTS = 2048  # elements of the converted operand in a step of a warp: 32 registers a thread for pairs of 16 bits
 LEAST_COLUMNS = 32
-WARPS, PAIR = 8, 4  # of a block alone on a multiprocessor, and of one of two
+WARPS = 16  # of a multiprocessor; half as many where they need registers for the sums of several tiles of rows
 STEPS = 128, 64, 32
 CLUSTERS = 1, 2
 TRIED = 2  # cuts that the cost model compares
-LEAST_STAGES, MOST_STAGES = 3, 6
+LEAST_STAGES, MOST_STAGES = 2, 6
 _HALVES = 2  # elements of a byte that two share
 _SMALL = 8 << 10  # bytes of shared memory for barriers and for what the combination needs
 
@@ -67,8 +67,7 @@ class _Shape:
     """A product ``d`` of ``rows`` with ``columns`` in ``others`` matrices, and the names of its axes.
 
     ``loop`` has ``length`` steps at most, of ``depth`` terms each: one, or those of a group whose sum is scaled.
-    ``packed``: two elements of an operand share a byte, which warps convert to fragments; others pass through shared
-    memory once more.
+    ``packed``: two elements of an operand share a byte.
     """
 
     d: Def
@@ -89,7 +88,18 @@ class _Shape:
 
     def width(self, step: int) -> int:
         """Columns of a warp with ``step`` positions of the loop in a step."""
-        return (ELEMENTS if self.packed and self.tile <= 2 * MMA_ROWS else FEWER) // (step * self.depth)
+        return max(LEAST_COLUMNS if self.is_wide else 1, ELEMENTS // (step * self.depth))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a step, that of a group of terms, has more elements than others."""
+        return self.packed and ELEMENTS < self.depth * LEAST_COLUMNS <= 2 * ELEMENTS
+
+    @property
+    def warps(self) -> tuple[int, int]:
+        """The warps of a block alone on a multiprocessor, and of one of two."""
+        most = WARPS if self.tile <= MMA_ROWS and not self.is_wide else WARPS // 2
+        return most, most // 2
 
 
 def cuts(plan: KernelPlan, unified: Unified, target: Limits) -> tuple[Cut, ...]:
@@ -123,7 +133,8 @@ def joined(
         rounds = blocks(shape.length, chunks.tile * nominal(mine.extents[chunks.by]))
         stages = max(2, min(rounds, stages))
         used = count * (stages * _stage(shape, chunks.tile) + _converted(shape, chunks.tile))
-        mapping = WarpPlan(warps=(1, 1), stages=stages, epilogue="direct", combine_in_block=True)
+        two = 2 if count <= shape.warps[1] else 1
+        mapping = WarpPlan(warps=(1, 1), stages=stages, epilogue="direct", combine_in_block=True, min_blocks=two)
         sizes = {shape.row: shape.tile, shape.column: shape.width(chunks.tile), chunks.axis: chunks.tile}
         out[name] = with_tiles(plan, sizes, mapping)
         out[reader] = combining(out[reader], unified[reader], parts, out[name], count, count, even=True)
@@ -172,7 +183,7 @@ def _candidates(shape: _Shape, target: Limits) -> Iterator[tuple[float, Cut]]:
     many = target.multiprocessors or MULTIPROCESSORS
     for step, groups in product(_steps(shape), CLUSTERS if target.warpgroup else CLUSTERS[:1]):
         count = shape.others * blocks(shape.columns, shape.width(step)) * groups
-        warps = WARPS if count <= many else PAIR
+        warps = shape.warps[count > many]
         rounds = blocks(shape.length, step * warps)
         if shape.width(step) < LEAST_COLUMNS or rounds < 2 * groups or rounds % groups:
             continue  # groups of unequal length would need conditions
@@ -188,38 +199,44 @@ def _steps(shape: _Shape) -> list[int]:
     """
     if shape.depth > 1:
         return [1]
-    groups = [n for ld in shape.d.reads() for e in ld.index for n in quotients(e, shape.loop) if n > _HALVES]
-    within = [s for s in STEPS if all(n % s == 0 for n in groups)]
+    within = [s for s in STEPS if all(n % s == 0 for n in _groups(shape.d, shape.loop))]
     return within or [*STEPS]
+
+
+def _groups(d: Def, loop: str) -> list[int]:
+    """The numbers of neighbours along ``loop`` that share an element of a tensor, such as a scale."""
+    return [n for ld in d.reads() for e in ld.index for n in quotients(e, loop) if n > _HALVES]
 
 
 def _stage(shape: _Shape, step: int, least: int = 1) -> int:
     """Bytes of a step of a warp without tables; rows of fewer than ``least`` bytes count as that many."""
     tiles = {shape.row: shape.tile, shape.column: shape.width(step)}
     along = {shape.loop: step} | ({} if shape.depth == 1 else {a.name: shape.depth for a in shape.d.red})
-    read = [ld for ld in shape.d.reads() if not any(map(loads, ld.index))]
-    rows = {ld: ld.dtype.bytes * count_elements(ld, along) for ld in read}
-    return sum(
-        max(n, least if along.keys() & free_vars(ld) else 1) * count_elements(ld, tiles) for ld, n in rows.items()
-    )
+    found = 0
+    for ld in (ld for ld in shape.d.reads() if along.keys() & free_vars(ld) and not any(map(loads, ld.index))):
+        row = ld.dtype.bytes * count_elements(ld, along)
+        found += count_elements(ld, tiles) * max(row, least)
+    return found
 
 
 def _stages(shape: _Shape, step: int, warps: int, target: Limits) -> int:
     """The stages of each of ``warps`` pipelines for which shared memory suffices."""
-    room = (target.smem_sm // 2 if warps <= PAIR else target.smem_block) // warps - _SMALL // WARPS
+    two = warps <= shape.warps[1]
+    room = ((target.smem_sm // 2 if two else target.smem_block) - _SMALL) // warps
     stage, sums = _stage(shape, step), DType.F32.bytes * shape.tile * shape.width(step)
     stages = min(MOST_STAGES, (room - _converted(shape, step)) // stage)
-    over = stages * step * shape.depth * shape.tile * DType.F16.bytes  # sums may lie over the stages of the rows
+    rows = step * shape.depth * shape.tile * DType.F16.bytes
+    over = stages * max(rows, stage - rows)  # sums may lie over the stages of an operand
     return stages if over >= sums else min(stages, (room - sums - _converted(shape, step)) // stage)
 
 
 def _converted(shape: _Shape, step: int) -> int:
-    """Bytes of a converted tile in shared memory."""
-    return 0 if shape.packed else DType.F16.bytes * shape.width(step) * step * shape.depth
+    """Bytes of a converted tile, which passes through shared memory where it does not become fragments."""
+    return DType.F16.bytes * shape.width(step) * step * shape.depth
 
 
 def _is_packed(d: Def, loop: str) -> bool:
-    """Whether an operand of ``d`` has two elements to a byte, which warps convert to fragments.
+    """Whether an operand of ``d`` has two elements to a byte, which may become fragments.
 
     Bytes that give places in a table are none.
     """

@@ -119,3 +119,13 @@ def test_factors_of_integers_are_unpacked_to_bytes(w: str, less: int, tmp_path: 
 def test_numbers_that_bytes_hold(form: str, less: float, by: float, found: tuple[int, int] | None) -> None:
     assert byte_steps(form, less, by) == found
     assert is_exact(form, less, by, DType.I8) is (found is not None)
+
+
+def test_bytes_that_give_places_in_a_table_are_loaded_as_vectors(tmp_path: Path) -> None:
+    text = (
+        "dim M = 16, N = 256, K = 512\ninput X: f16[M, K], W: u4[N, K], T: f32[16], s: f16[N]\noutput Y: f16[M, N]\n"
+        "Y[i, j] = sum[k](X[i, k] * f16(T[i32(W[j, k])] * s[j]))\n"
+    )
+    ops, accesses = unpacked(text, "sm_90a", tmp_path)
+    assert not ops and accesses
+    assert all(isinstance(op, GlobalLoad) and (op.vec, op.repeat) == (32, 2) for op in accesses)

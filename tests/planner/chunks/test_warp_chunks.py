@@ -17,11 +17,14 @@ TEXT = """dim M = {m}, N = {n}, K = {k}, G = 128
 input X: f16[M, K]
 input W: {dtype}[N, K]
 input s: f16[N, K // G]
+input T: f32[16]
 output Y: f16[M, N]
 Y[i, j] = {element}
 """
 BYTES = "sum[k](X[i, k] * W[j, k]) * s[j, 0]"
 GROUPS = "sum[k](X[i, k] * (f16(W[j, k] - 8) * s[j, k // G]))"
+
+TABLE = "sum[k](X[i, k] * f16(T[i32(W[j, k])] * s[j, k // G]))"
 
 
 def request(dtype: str, element: str, m: int, n: int, k: int, *splits: SplitPlan, arch: str = "sm_90a") -> Request:
@@ -32,13 +35,13 @@ def request(dtype: str, element: str, m: int, n: int, k: int, *splits: SplitPlan
 @pytest.mark.parametrize(
     ("dtype", "element", "m", "n", "found"),
     [
-        ("u4", GROUPS, 16, 4096, (8, 32)),
-        ("u4", GROUPS, 64, 8192, (8, 64)),
-        ("i8", BYTES, 16, 4096, (8, 32)),
-        ("f8e4m3", BYTES, 16, 14336, (4, 64)),
+        ("u4", GROUPS, 16, 4096, (16, 32)),
+        ("i8", BYTES, 32, 4096, (8, 32)),
+        ("i8", BYTES, 16, 4096, (16, 32)),
+        ("f8e4m3", BYTES, 16, 14336, (8, 64)),
         ("i8", BYTES, 128, 4096, None),
     ],
-    ids=["4 bits", "64 rows", "bytes", "two blocks share a multiprocessor", "many rows"],
+    ids=["4 bits", "two tiles of rows", "bytes", "two blocks share a multiprocessor", "many rows"],
 )  # fmt: skip
 def test_the_warps_of_a_block_divide_the_terms(
     dtype: str, element: str, m: int, n: int, found: tuple[int, int] | None
@@ -70,11 +73,12 @@ Y[i, j] = sum[g](s[j, g] * sum[k: 128](X[i, g, k] * (W[j, g, k] - 8)))
 @pytest.mark.parametrize(
     ("dtype", "element", "m", "splits", "cluster"),
     [
-        ("u4", GROUPS, 13, (SplitPlan("Y_acc", "k", 4, 128, 4),), 1),
+        ("u4", GROUPS, 13, (SplitPlan("Y_acc", "k", 16, 64, 16),), 1),
         ("i8", BYTES, 40, (SplitPlan("Y_sum", "k", 4, 64, 4),), 1),
-        ("u4", GROUPS, 5, (SplitPlan("Y_acc", "k", 4, 128, 2), SplitPlan("Y_acc", "k_chunk", 2, 2)), 2),
+        ("u4", GROUPS, 5, (SplitPlan("Y_acc", "k", 4, 64, 2), SplitPlan("Y_acc", "k_chunk", 2, 2)), 2),
+        ("u4", TABLE, 7, (SplitPlan("Y_acc", "k", 4, 64, 4),), 1),
     ],
-    ids=["4 bits", "bytes", "cluster"],
+    ids=["sixteen warps", "bytes", "cluster", "table"],
 )  # fmt: skip
 def test_one_kernel_has_the_sums_of_all_warps(
     dtype: str, element: str, m: int, splits: tuple[SplitPlan, ...], cluster: int
