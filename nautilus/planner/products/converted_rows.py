@@ -18,6 +18,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op, free_vars, loads
 from nautilus.core.index.groups import quotients
 from nautilus.core.index.sizes import blocks
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan
+from nautilus.core.schedule.mapping import WarpgroupEpilogue
 from nautilus.core.types import DType
 from nautilus.planner.products.boxes import Side
 from nautilus.planner.warpgroup import with_tiles
@@ -50,7 +51,9 @@ def converted_gemm(
         return None
     tile = blocks(rows, ROWS) * ROWS
     result = max(x.buffer.dtype.bytes for x in unified.defs)
-    epilogue = "tma" if result < DType.F32.bytes else "direct"  # accumulators of f32 fill whole sectors
+    epilogue: WarpgroupEpilogue = (
+        "tma" if result < DType.F32.bytes else "direct"
+    )  # accumulators of f32 fill whole sectors
     room = limits.smem_block - _SPACE - (2 * result * tile * COLUMNS if epilogue == "tma" else 0)
     stages = min(MOST_STAGES, room // (step * (DType.F16.bytes * tile + COLUMNS)))
     if stages < LEAST_STAGES:

@@ -16,7 +16,8 @@ A load qualifies if its address and its mask depend on the iteration and on noth
 kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
 the loop has no copies that run ahead: it waits for memory in any case.  The last iteration loads its own elements
 again, so that the loads of the loop have no condition.  In loops of warpgroup MMAs, whose consumers have few registers,
-only what operands are made from without another product is loaded ahead, such as the scales of a dequantised tile.
+only what operands are made from without the result of another MMA is loaded ahead, such as the scales of a dequantised
+tile.
 
 The cost model decides how many of the loads move.  A warp that waits for a load is idle unless other warps of the
 multiprocessor work, and a load ahead takes registers, so that the multiprocessor may have one block fewer.  The pass
