@@ -17,7 +17,7 @@ from nautilus.core.ops import declaration
 from nautilus.core.tiles import floor_pow2
 from nautilus.cost.instructions import SPECIAL, combining, issue_slots, operation
 from nautilus.ma_tile.analysis.code_size import code_size
-from nautilus.ma_tile.analysis.mma_stages import is_wgmma, stored_from
+from nautilus.ma_tile.analysis.mma_stages import is_wgmma, operands_from
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.layout import FragLayout
@@ -66,7 +66,7 @@ def awaited_loads(loop: ma.ForOp, kernel: ma.MemKernel) -> float:
     """
     mmas = [x for x in loop.body if isinstance(x, ma.MmaOp)]
     if any(map(is_wgmma, mmas)):
-        awaited = stored_from(loop.body)
+        awaited = operands_from(loop.body)
     elif any(x.instr in MMA for x in mmas):
         awaited = frozenset(x.result.name for x in loop.body if isinstance(x, ma.GlobalLoad))
     else:

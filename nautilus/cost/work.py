@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
+from nautilus.core.index.sizes import nominal, volume
 from nautilus.core.types import DType
 from nautilus.cost.accesses import (
     PlainLoads,
@@ -66,6 +67,7 @@ COPIES = ma.AsyncCopy | ma.TmaLoad
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 COPIED = 2.0  # instructions of a vector that cp.async copies
 GATHERED = 8.0  # those of one whose row is chosen by an element: its address, and whether it lies in the tensor
+TABLE = 4 << 10  # bytes of a table that L1 holds, from which elements are read in any order
 SHIFTED = 6.0  # instructions of a vector that is made from two
 
 
@@ -300,6 +302,9 @@ class Counter:
         self.reads.loaded(op)
         size = prod(r.type.shape) * r.type.dtype.bytes // (op.repeat or 1)
         around = alone(self.shapes[op.buffer], op, self.axes) * size / r.type.dtype.bytes
+        table = nominal(volume(self.shapes[op.buffer].shape)) * r.type.dtype.bytes
+        if around and table <= TABLE:  # L1 holds it
+            size, around = min(size, table), 0.0
         c.read = c.read + times * (size + around) * share
         self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
         registers = self.registers(r) * (1.0 if op.shift is None else SHIFTED)

@@ -139,6 +139,13 @@ HELPERS: Mapping[str, Helper] = {
         "template <u32 EXPONENT> __device__ __forceinline__ u32 nibble_bits(u32 four, int i) {\n"
         "    return (__byte_perm(four, four >> 4, 0x4400 + 0x1111 * i) & 0x000f000fu) ^ EXPONENT;\n}"
     ),
+    "nibble_bytes": Helper(
+        "// The halves of the two low bytes in four bytes, inverted where FLIP has bits, less the bytes of LESS.\n"
+        "template <u32 FLIP, u32 LESS> __device__ __forceinline__ u32 nibble_bytes(u32 two) {\n"
+        "    u32 x = __byte_perm(two, 0, 0x4140);\n"
+        "    x = ((x & 0x000f000fu) | (x << 4 & 0x0f000f00u)) ^ FLIP;\n"
+        "    return LESS == 0 ? x : ((x | 0x80808080u) - LESS) ^ 0x80808080u;\n}"
+    ),
     **{f"e2m1_bits_{t}": e2m1_bits(t, *at) for t, at in {"f16": (3, 0x0E00), "bf16": (6, 0x01C0)}.items()},
     "pack_bytes": Helper(
         "__device__ __forceinline__ u32 pack_bytes(int a, int b, int c, int d) "

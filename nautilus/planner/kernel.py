@@ -25,6 +25,7 @@ The numbers are starting points of the search: 128-row tiles for products, 4096 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -191,7 +192,7 @@ def _inner_roles(g: Draft, rest: list[str]) -> None:
         return
     if reduced:
         whole = {x for x in reduced for loop in reduced if loop != x and _is_held_whole(g, x, loop)}
-        chosen = [x for dot in g.dots.values() for x in dot.chosen]
+        chosen = [x for dot in g.dots.values() for x in dot.chosen] or _groups(g, reduced)
         long = chosen or [x for x in reduced if g.extent(x) > MAX_TILE and x not in whole]
         long = long or [x for x in reduced if x not in whole]
         if not long:
@@ -201,6 +202,19 @@ def _inner_roles(g: Draft, rest: list[str]) -> None:
     for x in rest:
         if x != g.loop:
             g.roles[x] = _other_role(g, x)
+
+
+def _groups(g: Draft, reduced: Sequence[str]) -> list[str]:
+    """The axis of ``reduced`` that numbers the matrices of the only product, whose contracted axis fits in a tile.
+
+    A sum of scaled sums of groups of terms is a loop over groups, of which each step has one product.
+    """
+    if len(g.dots) != 1:
+        return []
+    ((name, dot),) = g.dots.items()
+    outer = [x for x in reduced if x not in dot.inner]
+    short = all(g.extent(x) <= MAX_TILE for x in dot.inner)
+    return outer if short and len(outer) == 1 and warp_tiles.numbers_matrices(g, name, outer[0]) else []
 
 
 def _box_roles(g: Draft, rest: list[str], chunked: list[str]) -> None:

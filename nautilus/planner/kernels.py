@@ -20,10 +20,11 @@ from nautilus.core.index.sizes import blocks, nominal
 from nautilus.core.records.memo import Same
 from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
 from nautilus.planner import streaming
+from nautilus.planner.chunks import warp_chunks
+from nautilus.planner.chunks.clustered_chunks import clustered
 from nautilus.planner.conservative import one_by_one, plain, smaller
 from nautilus.planner.groups import SIZED, Group, Known, Unfused, Why, known_of, launches_alike, visits_alike
 from nautilus.planner.kernel import FULL, SHORT, spread_tiles
-from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of, run_one_by_one, uses
 from nautilus.planner.products.sides import holds_side
 from nautilus.planner.products.sums import (
@@ -85,9 +86,8 @@ def default_schedule(
     ``in_parts``: products of f32 may have parts.
     """
     known = known_of(program)
-    graph = known.graph
+    graph, target = known.graph, limits(arch)
     groups, plans = grouped(program, fallbacks)
-    target = limits(arch)
     whole = {plans[g].name: known.unified(g) for g in graph.ordered(groups)}
     for g in graph.ordered(groups):
         if set(g).issuperset(o for n in g for o in graph.operands[n]):  # what combines chunks may join their kernel
@@ -95,8 +95,9 @@ def default_schedule(
     kernels = {
         plans[g].name: sized(plans[g], known.unified(g), target, fallbacks, in_parts) for g in graph.ordered(groups)
     }
-    together = clustered(streaming.joined(kernels, whole, target, fallbacks), whole, target, fallbacks)
-    return Schedule(kernels=tuple(together.values()))
+    for rule in (streaming.joined, warp_chunks.joined, clustered):
+        kernels = rule(kernels, whole, target, fallbacks)
+    return Schedule(kernels=tuple(kernels.values()))
 
 
 def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict[str, Group], dict[Group, KernelPlan]]:

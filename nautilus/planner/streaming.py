@@ -31,7 +31,7 @@ from nautilus.core.index.groups import count_elements
 from nautilus.core.index.sizes import blocks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
-from nautilus.core.tiles import floor_pow2
+from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.products.divided_columns import HELD
 from nautilus.planner.products.dots import computed_operands, dot_of
 from nautilus.scalar.analysis.axes import Unified
@@ -170,7 +170,7 @@ def joined(
         out[name] = _warp_of_block(plan, unified[name], found, target)
         out[reader] = combining(out[reader], unified[reader], parts, out[name], found.interleave, found.interleave)
         if not fallbacks.steps(reader):
-            out |= _cluster(out, unified, reader, shared_bytes(out[name], unified[name], found), target)
+            out |= cluster(out, unified, reader, shared_bytes(out[name], unified[name], found), target)
     return out
 
 
@@ -195,12 +195,14 @@ def shared_bytes(plan: KernelPlan, unified: Unified, chunks: Chunks) -> int:
     return chunks.interleave * (plan.mapping.stages * row * plan.axis(chunks.axis).tile + resident)
 
 
-def _cluster(
-    plans: Mapping[str, KernelPlan], unified: Mapping[str, Unified], name: str, used: int, target: Limits
-) -> dict[str, KernelPlan]:
+def cluster(
+    plans: Mapping[str, KernelPlan], unified: Mapping[str, Unified], name: str, used: int, target: Limits,
+    even: bool = False,
+) -> dict[str, KernelPlan]:  # fmt: skip
     """Plans of kernel ``name``, whose blocks combine warps, and of its reader, where two such blocks form a cluster.
 
-    ``used``: bytes of shared memory of its blocks; the partial results of the cluster follow them.
+    ``used``: bytes of shared memory of its blocks; the partial results of the cluster follow them.  ``even``: as of
+    :func:`combining`.
     """
     groups = next((c for d in unified[name].defs if (c := chunks_of(d)) is not None), None)
     if groups is None or unified[name].extents[groups.by] != CLUSTER or not target.warpgroup:
@@ -214,7 +216,7 @@ def _cluster(
     if used + CLUSTER * pushed + _SMALL > target.smem_block:
         return {}
     assert isinstance(plan.mapping, WarpPlan)
-    last = combining(plans[reader], unified[reader], parts, plan, CLUSTER, prod(plan.mapping.warps))
+    last = combining(plans[reader], unified[reader], parts, plan, CLUSTER, prod(plan.mapping.warps), even)
     assert isinstance(last.mapping, WarpPlan)
     if last.mapping.warps[1] > CLUSTER * max(1, last.axes[-1].tile // 32):  # some warps would have no work
         return {}
@@ -252,9 +254,13 @@ def loaded(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
 
 
 def combining(
-    plan: KernelPlan, unified: Unified, parts: Mapping[str, Def], made: KernelPlan, chunks: int, count: int
-) -> KernelPlan:
-    """The combining kernel: a block has the rows of one block that computes ``chunks``, and its ``count`` warps."""
+    plan: KernelPlan, unified: Unified, parts: Mapping[str, Def], made: KernelPlan, chunks: int, count: int,
+    even: bool = False,
+) -> KernelPlan:  # fmt: skip
+    """The combining kernel: a block has the rows of one block that computes ``chunks``, and its ``count`` warps.
+
+    ``even``: tiles are powers of two, which all warps divide.
+    """
     tiles: dict[str, int] = {}
     chunk = ""
     for ld in (ld for d in unified.defs for ld in d.reads() if ld.buffer in parts):
@@ -266,7 +272,7 @@ def combining(
     if unified.extents.get(chunk) == chunks:  # one step combines all chunks, without a loop
         whole = tuple(AxisPlan(a.name, TILE, chunks) if a.name == chunk else a for a in plan.axes)
         plan = replace(plan, axes=whole, phases=tuple((d.name,) for d in unified.defs))
-    axes = tuple(_tile_of(a, unified, tiles, chunks) for a in plan.axes)
+    axes = tuple(_tile_of(a, unified, tiles, chunks, even) for a in plan.axes)
     free = prod(a.tile for a in axes if a.name != chunk and a.role != LOOP)
     rows = max((a.tile for a in axes if a.role == GRID), default=1)
     out = unified.defs[-1].buffer.dtype.bytes
@@ -280,11 +286,13 @@ def combining(
     return replace(plan, axes=axes, mapping=mapping)
 
 
-def _tile_of(a: AxisPlan, unified: Unified, tiles: Mapping[str, int], chunks: int) -> AxisPlan:
+def _tile_of(a: AxisPlan, unified: Unified, tiles: Mapping[str, int], chunks: int, even: bool) -> AxisPlan:
     """A grid axis with the tile of one producing block; a loop with one step."""
     if a.role == LOOP:
         return replace(a, tile=chunks)
     if a.role != GRID or a.name not in tiles:
         return a
     extent = unified.extents[a.name]
-    return replace(a, tile=1 if tiles[a.name] == 1 or not isinstance(extent, int) else min(extent, tiles[a.name]))
+    if tiles[a.name] == 1 or not isinstance(extent, int):
+        return replace(a, tile=1)
+    return replace(a, tile=min(ceil_pow2(extent) if even else extent, tiles[a.name]))

@@ -27,6 +27,7 @@ from nautilus.core.tiles import ceil_pow2
 from nautilus.core.types import DType
 from nautilus.planner import warpgroup as warpgroup_rules
 from nautilus.planner.products.boxes import Side, side
+from nautilus.planner.products.converted_rows import converted_gemm
 from nautilus.planner.products.divided_columns import Chain, chain_of
 from nautilus.planner.products.divided_columns import sizes as divided_columns_sizes
 from nautilus.planner.products.dots import Dot, dot_of, full_operands, half_operands
@@ -115,6 +116,8 @@ def _warpgroup_gemm(
     """Tiles of a GEMM on warpgroups, of few rows by a rule of their own; None where it is too small."""
     row, column, loop, _ = sides
     few = None if light else few_rows_gemm(plan, unified, limits, (row, column), loop, ROW // operand.bytes, products)
+    if few is None and not light and len(products) == 1:
+        few = converted_gemm(plan, unified, limits, row, column, loop, products[0])
     return few or warpgroup_rules.gemm(plan, unified, limits, *sides, products, operand, light=light)
 
 

@@ -11,6 +11,7 @@ from textwrap import dedent
 
 import pytest
 
+from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.driver import Request
 from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.targets.limits import limits
@@ -165,3 +166,19 @@ def test_runs_with_computed_tiles(name: str, tmp_path: Path) -> None:
     assert schedule is not None and {k.mapping.engine for k in schedule.kernels if k.name == "O"} == {"warpgroup"}
     found = differences(case, [0, 3], tmp_path)
     assert not found, "\n".join(found)
+
+
+def test_runs_with_weights_that_warps_of_a_cluster_convert(tmp_path: Path) -> None:
+    """Two blocks of two warps, each of which has every fourth step of 64 terms."""
+    text = """
+    dim M = 5, N = 72, K = 1024, G = 128
+    input X: f16[M, K]
+    input W: u4[N, K]
+    input s: f16[N, K // G]
+    output Y: f16[M, N]
+    Y[i, j] = sum[k](X[i, k] * (f16(W[j, k] - 8) * s[j, k // G]))
+    """
+    schedule = Schedule(splits=(SplitPlan("Y_acc", "k", 4, 64, 2), SplitPlan("Y_acc", "k_chunk", 2, 2)))
+    case = prepare(Request(Path("given.naut"), "sm_90a", text=dedent(text).lstrip(), schedule=schedule))
+    assert [(k.warps, k.cluster) for k in case.module.kernels] == [(2, 2)]
+    assert not differences(case, [0, 1], tmp_path)

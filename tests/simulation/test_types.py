@@ -138,6 +138,14 @@ output Y: f32[M, N]
 Y[i, j] = (sum[k](X[i, k] * ((W[j, k] - z[j, k // 32]) * s[j, k // 32])) + sum[k](V[i, k] * F[j, k])
     + sum[k](X[i, k] * (F[j, k] * s[j, k // 32])))
 """
+#: weights of 4 bits beside integers of 8 bits, of which matrix units sum each group
+GROUPS = """
+dim M = 33, N = 72, G = 4
+input X: i8[M, G * 128], W: i4[N, G * 128], V: u4[N, G * 128], s: f16[N, G]
+output Y: f32[M, N], Z: f32[M, N]
+Y[m, n] = sum[g: G](s[n, g] * sum[k: 128](X[m, 128 * g + k] * W[n, 128 * g + k]))
+Z[m, n] = sum[g: G](s[n, g] * sum[k: 128](X[m, 128 * g + k] * (V[n, 128 * g + k] - 8)))
+"""
 #: a block has more threads than one of the tiles has vectors, so some of its lanes or warps would copy bytes twice
 SMALL = {
     "convolution": """
@@ -224,11 +232,24 @@ def test_scaled_groups(text: str, arch: str, instr: str, tmp_path: Path) -> None
     check(case, tmp_path, 1)
 
 
-@pytest.mark.parametrize(("text", "count"), [(PACKED, 2), (ZERO_POINTS, 3)])
+@pytest.mark.parametrize(("text", "count"), [(PACKED, 2), (ZERO_POINTS, 3), (GROUPS, 2)])
 def test_packed_types(text: str, count: int, tmp_path: Path) -> None:
     case = compiled(text, integers=True)
     unpacked = [x for k in case.module.kernels for x in walk_ops(k.body) if isinstance(x, UnpackOp)]
     assert len(unpacked) == count
+    check(case, tmp_path, 1)
+
+
+def test_warpgroups_convert_the_columns_of_few_rows(tmp_path: Path) -> None:
+    """The bytes come by TMA copies and are unpacked to left operands; the rows are columns of the instruction."""
+    text = """
+dim M = 40, N = 136, K = 1024
+input X: f16[M, K], W: u4[N, K], s: f16[N, K // 128]
+output Y: f16[M, N]
+Y[i, j] = sum[k](X[i, k] * (f16(W[j, k] - 8) * s[j, k // 128]))
+"""
+    case = compiled(text)
+    assert "wgmma_m64n40k16_f16" in case.result.cuda or "n40k16" in case.result.cuda
     check(case, tmp_path, 1)
 
 

@@ -1,4 +1,4 @@
-"""Printing of ``unpack``: two elements of a byte at a time (:mod:`nautilus.ma_tile.ir.unpack`)."""
+"""Printing of ``unpack``: the elements of one or of two bytes at a time (:mod:`nautilus.ma_tile.ir.unpack`)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import struct
 
 from nautilus.core.types import DType
 from nautilus.cuda.writer import Printers, Writer
-from nautilus.ma_tile.ir.unpack import UnpackOp, pair_steps
+from nautilus.ma_tile.ir.unpack import UnpackOp, byte_steps, pair_steps
+
+_BYTES = 4  # elements of 8 bits in a register
 
 
 def print_unpack(w: Writer, op: UnpackOp) -> None:
     """Print an array of pairs: the bits of both halves in a float each, and multiply-adds."""
     dtype, layout = op.result.type.dtype, w.layout(op.result)
+    if dtype is DType.I8:
+        _print_bytes(w, op)
+        return
     steps = pair_steps(op.form, op.bias, op.factor, dtype)
     assert steps is not None, "the verifier admits exact numbers only"
     source, packs = w.name(op.arg), w.array(op.arg).pack
@@ -35,6 +40,23 @@ def print_unpack(w: Writer, op: UnpackOp) -> None:
             text = f"{fma}({text}, {_pair(w, op, 'scale', r)}, 0x80008000u)"
         w.line(f"{name}[{r}] = {text};")
     assert layout.registers == 2 * spelled.length
+
+
+def _print_bytes(w: Writer, op: UnpackOp) -> None:
+    """Print an array of integers of 8 bits, four to a register: those of two bytes."""
+    steps = byte_steps(op.form, op.bias, op.factor)
+    assert steps is not None, "the verifier admits exact numbers only"
+    source, packs = w.name(op.arg), w.array(op.arg).pack
+    name, spelled = w.declare(op.result), w.array(op.result)
+    flip, less = (f"{n * 0x01010101:#010x}u" for n in steps)
+    with w.registers("r", spelled.length) as r:
+        two = (
+            f"{source}[{r} / 2] >> {r} % 2 * 16"
+            if packs == _BYTES
+            else f"{source}[{r} * 2] | {source}[{r} * 2 + 1] << 8"
+        )
+        w.line(f"{name}[{r}] = {w.speller.use('nibble_bytes')}<{flip}, {less}>({two});")
+    assert spelled.pack == _BYTES
 
 
 def _pair(w: Writer, op: UnpackOp, field: str, r: str) -> str:

@@ -26,6 +26,7 @@ from nautilus.ma_tile.ir.ops import (
     ConstOp,
     ConvertOp,
     ForOp,
+    Frag,
     GlobalLoad,
     IndexOp,
     MapOp,
@@ -73,16 +74,26 @@ def is_wgmma(op: MemOp) -> bool:
     return isinstance(op, MmaOp) and op.instr in WGMMA
 
 
-def stored_from(body: tuple[MemOp, ...]) -> frozenset[str]:
-    """The fragments from which ``body`` makes what it stores to shared memory, such as computed operands of MMAs."""
+def operands_from(body: tuple[MemOp, ...]) -> frozenset[str]:
+    """The fragments from which ``body`` makes what it stores to shared memory, such as computed operands of MMAs.
+
+    Also those from which it makes left operands in registers, if no result of an MMA is among them.
+    """
     made = {d.name: x for x in body for d in defined(x)}
-    found, todo = set[str](), [x.value.name for x in body if isinstance(x, SharedStore)]
-    while todo:
-        name = todo.pop()
-        if name in made and name not in found:
-            found.add(name)
-            todo += reads(made[name])
-    return frozenset(found)
+
+    def sources(name: str) -> frozenset[str]:
+        found, todo = set[str](), [name]
+        while todo:
+            name = todo.pop()
+            if name in made and name not in found:
+                found.add(name)
+                todo += reads(made[name])
+        return frozenset(found)
+
+    stored = [sources(x.value.name) for x in body if isinstance(x, SharedStore)]
+    held = [sources(x.a.name) for x in body if isinstance(x, MmaOp) and is_wgmma(x) and isinstance(x.a, Frag)]
+    held = [names for names in held if not any(isinstance(made[n], MmaOp) for n in names)]
+    return frozenset().union(*stored, *held)
 
 
 def chains(body: tuple[MemOp, ...]) -> list[list[int]]:

@@ -1,10 +1,10 @@
-"""The op ``unpack``: numbers of four bits, two to a byte, as 16-bit floats.
+"""The op ``unpack``: numbers of four bits, two to a byte, as 16-bit floats or as integers of 8 bits.
 
 Meaning.  Element ``2 p + h`` of the result along its axis ``into`` is ``((n - bias) * factor - zero) * scale`` where
 ``n`` is the number of half ``h`` of byte ``p`` of the operand along ``axis``, the low half first.  Every
 ``(n - bias) * factor`` is exact in the type of the result; the difference and the product are each rounded once to it.
-Without ``zero`` or ``scale`` that step is left out.  A thread has the bytes of its elements, in one of two layouts of
-the operand:
+Without ``zero`` or ``scale`` that step is left out, as it is for integers.  A thread has the bytes of its elements, in
+one of two layouts of the operand:
 
 * that of the result with half as many positions (:func:`packed_layout`);
 * where four lanes have neighbouring bytes, as in fragments of matrix instructions: each of the four has all of these
@@ -17,6 +17,8 @@ A half has one of three *forms*: ``u4`` (0 .. 15), ``i4`` (-8 .. 7, two's comple
   a multiply-add makes the result; i4 is shifted to 0 .. 15 by an exclusive or with 8;
 * the sign and the other bits of f4e2m1 become sign, and last exponent and first mantissa bits, of a very small float,
   subnormal numbers included, which a multiplication by a power of two brings to its size.
+
+Four integers of 8 bits are made at once: two bytes are spread over a register, from whose bytes a number is subtracted.
 """
 
 from __future__ import annotations
@@ -42,12 +44,13 @@ FORMS: dict[str, tuple[float, ...]] = {
 }
 FORM = FieldRole(Kind.ATTRIBUTE, syntax.choice("form", FORMS))
 _INTEGER_BASE = {DType.F16: 1024.0, DType.BF16: 128.0}  # floats whose last place is 1
+_MOST_LESS = 128  # what may be subtracted from codes in bytes: the least of them becomes -128
 _SMALL_ONE = {DType.F16: 2.0**-14, DType.BF16: 2.0**-126}  # the bits of 1.0 in f4e2m1 become this number
 
 
 @op(MA, "unpack $form $arg over $axis into $into( less $bias)?( by $factor)?( minus $zero)?( times $scale)?")
 class UnpackOp:
-    """16-bit floats from the halves of bytes (module docstring)."""
+    """Numbers from the halves of bytes (module docstring)."""
 
     result: Frag = declare(RESULT)
     form: str = declare(FORM)
@@ -62,7 +65,12 @@ class UnpackOp:
 
     @property
     def slots(self) -> float:
-        """Instructions for one element: two elements take a permutation, bit operations and the multiply-adds."""
+        """Instructions for one element: two elements take a permutation, bit operations and the multiply-adds.
+
+        Four integers take eight.
+        """
+        if self.result.type.dtype is DType.I8:
+            return 2.0
         return 1.5 + sum(a is not None for a in (self.zero, self.scale)) / 2
 
 
@@ -76,6 +84,22 @@ class PairSteps:
     times: float
     plus: float
     flip: int = 0
+
+
+def byte_steps(form: str, bias: float, factor: float) -> tuple[int, int] | None:
+    """For integers of 8 bits: the bits of a code to invert, and what is then subtracted; None for other numbers."""
+    flip = 8 if form == "i4" else 0
+    less = bias + flip
+    if form not in ("u4", "i4") or factor != 1.0 or less != round(less) or not 0 <= less <= _MOST_LESS:
+        return None
+    return flip, int(less)
+
+
+def is_exact(form: str, bias: float, factor: float, dtype: DType) -> bool:
+    """Whether the numbers of ``form``, less ``bias`` and times ``factor``, are unpacked to ``dtype`` without error."""
+    if dtype is DType.I8:
+        return byte_steps(form, bias, factor) is not None
+    return pair_steps(form, bias, factor, dtype) is not None
 
 
 def pair_steps(form: str, bias: float, factor: float, dtype: DType) -> PairSteps | None:

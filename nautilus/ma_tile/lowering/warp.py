@@ -35,7 +35,7 @@ from nautilus.ma_tile.lowering.exchange import (
     whole_sectors,
 )
 from nautilus.ma_tile.lowering.grid import decode_grid
-from nautilus.ma_tile.lowering.layouts import a_fragment, canonical, spread
+from nautilus.ma_tile.lowering.layouts import WORD, a_fragment, canonical, spread
 from nautilus.ma_tile.lowering.operands.computed_operands import expressions, users
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes
@@ -307,11 +307,12 @@ class _WarpLowering(Lowering):
         if depth == 0 or not copy.asynchronous:
             return super().load_bytes(op, layout, depth)
         entry = Entry(op.result, op, depth)
-        return self.read(entry, self._copied(entry, op, copy), layout)
+        narrow = shared_vec(layout, copy.axes, op.result.type.dtype) < WORD  # lanes in several rows, of few banks
+        return self.read(entry, self._copied(entry, op, copy, pad_for(copy.axes[-1].size) if narrow else 0), layout)
 
-    def _copied(self, entry: Entry, op: vr.LoadOp, copy: CopyPlan) -> Slot:
-        """The tile that ``op`` loads in shared memory, in the order of ``copy``."""
-        buffer = self.stage_buffer(entry, f"s_{op.result.name}", op.result.type.dtype, copy.axes, 0)
+    def _copied(self, entry: Entry, op: vr.LoadOp, copy: CopyPlan, pad: int = 0) -> Slot:
+        """The tile that ``op`` loads in shared memory, in the order of ``copy``, with ``pad`` bytes after each row."""
+        buffer = self.stage_buffer(entry, f"s_{op.result.name}", op.result.type.dtype, copy.axes, 0, pad)
         slot = Slot(buffer.name, ZERO)
         self._copy(entry, op, copy, slot)
         return slot

@@ -6,7 +6,8 @@ instructions (``ma_tile.lowering.dots``): an operand computed from another dot h
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
 
 Few rows of the left operands are the columns of the instruction: a tile then has 64 or 128 columns for each consumer,
-and as many rows as there are, in steps of 8.
+and as many rows as there are, in steps of 8.  So are 64 rows beside a right operand that is computed, such as weights
+that are converted: its fragments are registers, and need no shared memory.
 
 Consumers divide the rows of all products.  Where a tile has the rows of one consumer only, they divide the columns of
 the widest product, whose accumulators the registers of one consumer do not hold; each of them then computes the
@@ -23,11 +24,11 @@ from nautilus.core.errors import Obstacle, ScheduleError
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS
-from nautilus.ma_tile.ir.instruction_tables import WGMMA
+from nautilus.ma_tile.ir.instruction_tables import WGMMA, operand_types
 from nautilus.ma_tile.lowering.consumers import is_contraction_of_tensors
-from nautilus.ma_tile.lowering.dots import DotPlan, draft_dots
+from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, definitions, draft_dots
 from nautilus.targets.limits import SHORT_DEPTH, THREAD_REGISTERS, WHOLE_DEPTH
-from nautilus.vr_tile.ir import DotOp, ForOp, TileKernel, results, walk_ops
+from nautilus.vr_tile.ir import DotOp, ForOp, LoadOp, MapOp, TileKernel, results, walk_ops
 from nautilus.vr_tile.rewriting.subtiles import combined
 
 CONSUMER_ROWS = (64, 128)  # rows of an MMA that a consumer owns
@@ -51,7 +52,8 @@ def plan_warpgroup(kernel: TileKernel, mapping: WarpgroupPlan, strict: bool = Fa
     ops = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
     sizes = {a.name: a.size for a in kernel.axes}
     drafts = draft_dots(kernel, WGMMA)
-    if _has_rows_in_columns([d for d in drafts.values() if d.is_matrix], sizes, consumers):
+    matrices = [d for d in drafts.values() if d.is_matrix]
+    if _has_rows_in_columns(matrices, sizes, consumers) or _computes_columns(kernel, matrices, sizes, consumers):
         drafts = draft_dots(kernel, WGMMA, turned=True)
     divided = _divided([d for d in drafts.values() if d.instr != "map"], sizes, consumers)
     parts = {divided: consumers}
@@ -77,6 +79,23 @@ def _has_rows_in_columns(drafts: list[DotPlan], sizes: Mapping[str, int], consum
     ((rows, columns),) = sides
     covered = tuple(consumers * r for r in CONSUMER_ROWS)
     return sizes[rows] not in (*covered, CONSUMER_ROWS[0]) and sizes[columns] in covered
+
+
+def _computes_columns(kernel: TileKernel, drafts: list[DotPlan], sizes: Mapping[str, int], consumers: int) -> bool:
+    """Whether the only product has a tensor of few rows, and columns that are computed from tensors."""
+    defs = definitions(kernel.body)
+    ops = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
+    if len(ops) != 1 or len(drafts) != 1 or drafts[0].instr not in WGMMA:
+        return False
+    (draft,), (op,) = drafts, ops
+    left, right = (
+        as_operand(v, defs, operand_types(WGMMA[draft.instr], side)) for v, side in ((op.a, "a"), (op.b, "b"))
+    )
+    if draft.swap:
+        left, right = right, left
+    made = isinstance(defs.get(right.name), MapOp) and isinstance(defs.get(left.name), LoadOp)
+    few, covered = sizes[draft.m] <= CONSUMER_ROWS[0], tuple(consumers * r for r in CONSUMER_ROWS)
+    return made and few and sizes[draft.n] in covered
 
 
 def _divided(drafts: list[DotPlan], sizes: Mapping[str, int], consumers: int) -> str:

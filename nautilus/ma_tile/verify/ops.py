@@ -48,7 +48,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import stored
-from nautilus.ma_tile.ir.unpack import packed_layout, pair_steps, word_layout
+from nautilus.ma_tile.ir.unpack import is_exact, packed_layout, word_layout
 from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
 from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
 from nautilus.ma_tile.verify.reductions import RULES as REDUCTIONS
@@ -150,8 +150,8 @@ def unpack(s: KernelScope, op: UnpackOp) -> None:
     """A thread has the bytes of its elements, whose numbers and constants are exact in the type of the result."""
     bytes_, t = s.use(op.arg), op.result.type
     s.need(op.arg.type.dtype is DType.U8, "bytes are unpacked", str(op.arg.type.dtype))
-    steps = pair_steps(op.form, op.bias, op.factor, t.dtype)
-    s.need(steps is not None, "unpacked numbers are exact", f"{op.form} less {op.bias} by {op.factor} in {t.dtype}")
+    exact = is_exact(op.form, op.bias, op.factor, t.dtype)
+    s.need(exact, "unpacked numbers are exact", f"{op.form} less {op.bias} by {op.factor} in {t.dtype}")
     wanted = frozenset(TileAxis(op.axis, a.size // 2) if a.name == op.into else a for a in t.axes)
     s.need(op.into in t.names and wanted == _axes(op.arg.type), "a byte has two elements", f"%{op.arg.name}")
     own = s.define(op.result)
@@ -161,6 +161,7 @@ def unpack(s: KernelScope, op: UnpackOp) -> None:
     s.need(ok, "a thread has the bytes of its elements", f"#{op.arg.layout} for #{op.result.layout}")
     for a in (op.zero, op.scale):
         if a is not None:
+            s.need(t.dtype.is_float, "integers are unpacked as they are", f"%{op.result.name}")
             s.projected(own, a)
             s.need(a.type.dtype is t.dtype and _axes(a.type) <= _axes(t), "operands have the result's type", a.name)
 

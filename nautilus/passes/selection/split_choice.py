@@ -9,12 +9,13 @@ the chunks, is shorter by :data:`MARGIN`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 from nautilus.core.errors import ScheduleError, UnsupportedError
+from nautilus.core.expr.nodes import Axis
 from nautilus.core.index.sizes import at_most, blocks, nominal
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.core.schedule.plans import MAX_SPLITS
@@ -23,6 +24,8 @@ from nautilus.cost.model import KernelEstimate
 from nautilus.passes.manager import Context, prepared, steps
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt, planned
+from nautilus.planner.chunks import warp_chunks
+from nautilus.planner.cuts import twice
 from nautilus.planner.rowwise.turned import contiguous, sectors
 from nautilus.planner.streaming import MULTIPROCESSORS, SHORTEST
 from nautilus.scalar.analysis.axes import unify
@@ -73,7 +76,7 @@ def choose(program: Program, context: Context) -> Trial | None:
     """
     many = limits(context.arch).multiprocessors or MULTIPROCESSORS
     defs = read_defs(program)
-    if not any(_may_split(d, many) for d in defs.values()) or not _leaves_idle(program, context, defs, many):
+    if not any(_may_split(d, many, defs) for d in defs.values()) or not _leaves_idle(program, context, defs, many):
         return None
     best = attempt(program, context, _BEFORE, ATTEMPTS)
     if best is None:
@@ -95,7 +98,19 @@ def choose(program: Program, context: Context) -> Trial | None:
 def _split(
     program: Program, context: Context, base: Trial, kernel: KernelEstimate, defs: dict[str, Def], many: int
 ) -> Trial:
-    """The best trial of ``base`` with reductions of ``kernel`` in chunks; ``base`` where none is clearly better.
+    """The best trial of ``base`` with reductions of ``kernel`` in chunks; ``base`` where none is clearly better."""
+    found = (
+        _by_blocks(program, context, base, kernel, defs, many),
+        _by_warps(program, context, base, kernel, defs),
+    )
+    best = min(found, key=lambda x: x.seconds)
+    return base if base.seconds - best.seconds < MARGIN * kernel.seconds else best
+
+
+def _by_blocks(
+    program: Program, context: Context, base: Trial, kernel: KernelEstimate, defs: dict[str, Def], many: int
+) -> Trial:
+    """The best trial of ``base`` in which blocks have chunks of the reductions of ``kernel``; else ``base``.
 
     Where the least number of chunks of a kernel of warps is not better, a number that fills the multiprocessors is
     tried too, for few chunks may take more time than none, and more of them less.
@@ -121,7 +136,21 @@ def _split(
     best = walk(base, cuts)
     if best is base and any(k.name == kernel.name and k.mapping.engine == "warp" for k in base.schedule.kernels):
         best = walk(base, (c for c in cuts[1:] if FILLED * many <= c[0].splits * kernel.tiles))
-    return base if base.seconds - best.seconds < MARGIN * kernel.seconds else best
+    return best
+
+
+def _by_warps(program: Program, context: Context, base: Trial, kernel: KernelEstimate, defs: dict[str, Def]) -> Trial:
+    """The best trial of ``base`` in which the warps of a block divide the terms of ``kernel``; else ``base``."""
+    plan = next((k for k in base.schedule.kernels if k.name == kernel.name), None)
+    cut = {c.op for c in base.schedule.splits or ()}
+    if plan is None or len(_whole(plan, defs, cut)) != len(plan.ops):
+        return base
+    unified = unify([defs[o] for o in plan.ops], tuple(p.name for p in program.params))
+    loops = {a.name for a in plan.axes if a.role == LOOP}
+    ends = [(d.name, defs[d.name].red[at].name) for d in unified.defs for at, a in enumerate(d.red) if a.name in loops]
+    tried = (twice(program, ends, c) for c in warp_chunks.cuts(plan, unified, limits(context.arch)))
+    trials = (attempt(program, _with(context, base, tuple(splits)), _BEFORE) for splits in tried)
+    return min((base, *(x for x in trials if x is not None)), key=lambda x: x.seconds)
 
 
 def _with(context: Context, base: Trial, cuts: tuple[SplitPlan, ...]) -> Context:
@@ -131,10 +160,14 @@ def _with(context: Context, base: Trial, cuts: tuple[SplitPlan, ...]) -> Context
     return replace(context, schedule=replace(context.schedule, splits=splits), fallbacks=base.fallbacks)
 
 
-def _may_split(d: Def, many: int) -> bool:
-    """Whether ``d`` reduces a long axis, and its result may have few tiles."""
-    points, terms = (prod(size(a) or min(at_most(a.extent), TILE) for a in axes) for axes in (d.par, d.red))
-    return points < FEW * many * TILE and terms >= SHORTEST
+def _may_split(d: Def, many: int, defs: Mapping[str, Def]) -> bool:
+    """Whether ``d`` reduces a long axis, or sums over groups, and its result may have few tiles."""
+    inner = max((_points(x.red) for ld in d.reads() if (x := defs.get(ld.buffer)) is not None), default=1)
+    return _points(d.par) < FEW * many * TILE and _points(d.red) * (inner if d.red else 1) >= SHORTEST
+
+
+def _points(axes: Iterable[Axis]) -> int:
+    return prod(size(a) or min(at_most(a.extent), TILE) for a in axes)
 
 
 def _leaves_idle(program: Program, context: Context, defs: dict[str, Def], many: int) -> bool:

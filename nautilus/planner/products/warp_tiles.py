@@ -140,12 +140,16 @@ def _products(g: Draft) -> list[Def]:
 
 
 def _accumulators(g: Draft) -> int:
-    """Elements of the accumulators with two or more tile axes (the shared loop counts as 64)."""
+    """Elements of the accumulators with two or more tile axes.
+
+    The shared loop counts as 64, or as one matrix where it numbers the matrices of a product.
+    """
     total = 0
     for d in g.defs:
         if not d.is_reduction:
             continue
-        tiles = [64 if a.name == g.loop else g.tile(a.name) for a in d.par]
+        one = g.loop is not None and d.name in g.dots and numbers_matrices(g, d.name, g.loop)
+        tiles = [(1 if one else 64) if a.name == g.loop else g.tile(a.name) for a in d.par]
         if sum(t > 1 for t in tiles) >= 2:
             v = 2 if d.buffer.dtype is DType.F64 else 1  # registers
             for t in tiles:
@@ -157,11 +161,18 @@ def _accumulators(g: Draft) -> int:
 def step(g: Draft) -> int:
     """The step of the shared loop."""
     assert g.loop is not None
-    if any(g.loop in dot.chosen for dot in g.dots.values()):
+    if any(g.loop in dot.chosen or numbers_matrices(g, n, g.loop) for n, dot in g.dots.items()):
         return 1
     contracted_only = all(a.name != g.loop for d in g.defs for a in d.par)
     least = (1 if _is_thin(g) else FEW_TERMS) if _is_small(g) else 16
     return step_within(_products(g), max(least, min(32 if contracted_only else 64, ceil_pow2(g.extent(g.loop)))))
+
+
+def numbers_matrices(g: Draft, name: str, axis: str) -> bool:
+    """Whether ``axis`` numbers the matrices of the product ``name``, both of whose factors have it."""
+    dot = g.dots[name]
+    sides = (*dot.rows, *dot.columns, *dot.inner)
+    return bool(dot.rows and dot.columns) and axis not in sides and any(d.name == name and d.axis(axis) for d in g.defs)
 
 
 def mapping(g: Draft) -> WarpPlan:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import AsyncCopy, GlobalLoad, UnpackOp, walk_ops
+from nautilus.ma_tile.ir.unpack import byte_steps, is_exact
 
 SPEC = """
 dim M = 16, N = {n}, K = 512
@@ -96,3 +98,34 @@ def test_a_difference_that_is_rounded_right_after_it_is_unpacked(number: str, fo
     )
     ops, _ = unpacked(text, "sm_90a", tmp_path)
     assert [op.zero is not None for op in ops] == [bool(found)]
+
+
+@pytest.mark.parametrize(("w", "less"), [("i4", 0), ("u4", 8), ("u4", 0)])
+def test_factors_of_integers_are_unpacked_to_bytes(w: str, less: int, tmp_path: Path) -> None:
+    text = (
+        f"dim M = 16, N = 72, G = 4\ninput X: i8[M, G, 128], W: {w}[N, G, 128], s: f16[N, G]\noutput Y: f16[M, N]\n"
+        f"Y[i, j] = sum[g](s[j, g] * sum[k: 128](X[i, g, k] * (W[j, g, k] - {less})))\n"
+    )
+    ops, accesses = unpacked(text, "sm_90a", tmp_path)
+    assert {(op.form, op.bias, op.result.type.dtype) for op in ops} == {(w, float(less), DType.I8)}
+    assert all(isinstance(op, AsyncCopy) and op.vec == 16 for op in accesses)
+
+
+@pytest.mark.parametrize(
+    ("form", "less", "by", "found"),
+    [("u4", 8.0, 1.0, (0, 8)), ("i4", 0.0, 1.0, (8, 8)), ("u4", -1.0, 1.0, None), ("u4", 200.0, 1.0, None),
+     ("u4", 0.5, 1.0, None), ("u4", 0.0, 2.0, None), ("f4e2m1", 0.0, 1.0, None)],
+)  # fmt: skip
+def test_numbers_that_bytes_hold(form: str, less: float, by: float, found: tuple[int, int] | None) -> None:
+    assert byte_steps(form, less, by) == found
+    assert is_exact(form, less, by, DType.I8) is (found is not None)
+
+
+def test_bytes_that_give_places_in_a_table_are_loaded_as_vectors(tmp_path: Path) -> None:
+    text = (
+        "dim M = 16, N = 256, K = 512\ninput X: f16[M, K], W: u4[N, K], T: f32[16], s: f16[N]\noutput Y: f16[M, N]\n"
+        "Y[i, j] = sum[k](X[i, k] * f16(T[i32(W[j, k])] * s[j]))\n"
+    )
+    ops, accesses = unpacked(text, "sm_90a", tmp_path)
+    assert not ops and accesses
+    assert all(isinstance(op, GlobalLoad) and (op.vec, op.repeat) == (32, 2) for op in accesses)

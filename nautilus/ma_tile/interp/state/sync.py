@@ -90,9 +90,13 @@ class _OpenBarrier:
     done: bool = False
 
 
+_WARP = 32  # threads
+
+
 class Barriers:
     """``bar.sync`` and ``bar.arrive``: number 0 without a count is the whole block's.
 
+    The lanes of one warp wait for each other without a barrier of the block, so that any number names theirs.
     ``roles``: components of threads in a block; those of the cluster's blocks follow one another.
     """
 
@@ -105,7 +109,7 @@ class Barriers:
     def arrive(self, actor: Actor, number: int, threads: int | None, wait: bool = True) -> Callable[[], bool]:
         """``actor`` arrives; the result says when the barrier has completed. Raises Fault."""
         expected = self.threads if threads is None else threads
-        if not 0 <= number < NAMED_BARRIERS:
+        if expected > _WARP and not 0 <= number < NAMED_BARRIERS:
             raise Fault("barrier", f"barrier number {number} is not in 0..{NAMED_BARRIERS - 1}")
         key = (actor.rank, number)
         here = self._open.setdefault(key, _OpenBarrier(expected))

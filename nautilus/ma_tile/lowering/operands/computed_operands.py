@@ -7,7 +7,7 @@ would be for the other one, which then goes to shared memory once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, walk
@@ -78,7 +78,7 @@ def packed_chains(
 def _is_fragment(found: Packed, plan: DotPlan) -> bool:
     """Whether warps may unpack the whole operand to fragments, each its own columns."""
     more = [x for x in (found.zero, found.scale) if x is not None]
-    apart = plan.instr in MMA and MMA[plan.instr].pack == 2 and plan.warps[0] == 1
+    apart = plan.instr in MMA and MMA[plan.instr].pack * found.dtype.bytes == _REGISTER and plan.warps[0] == 1
     return apart and found.axis == plan.k and all(plan.k not in x.type.names for x in more)
 
 
@@ -95,6 +95,7 @@ def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:
     return out
 
 
+_REGISTER = 4  # bytes
 _LONGEST = 32  # elements of a thread that follow one another: 16 bytes of 4-bit elements
 
 
@@ -132,8 +133,8 @@ class _Chains:
 
         In fragments, whose registers follow the contracted axis, elements along another one are loads of their own.
         """
-        for s in sources_of(v, self.defs):
-            if isinstance(s, vr.LoadOp) and set(s.result.type.names) == set(v.type.names):
+        for s in self._loads(v):
+            if set(s.result.type.names) == set(v.type.names):
                 buffer = self.buffers[s.buffer]
                 axis = contiguous_axis(buffer, s.index, v.type.names, self.refs)
                 if axis is None:
@@ -145,10 +146,18 @@ class _Chains:
     def _vec(self, v: Value, axis: str) -> int:
         """Vector width along ``axis`` of the loads that ``v`` is computed from."""
         best = 1
-        for s in sources_of(v, self.defs):
-            if isinstance(s, vr.LoadOp) and set(s.result.type.names) == set(v.type.names):
+        for s in self._loads(v):
+            if set(s.result.type.names) == set(v.type.names):
                 best = max(best, self._width(s, axis))
         return best
+
+    def _loads(self, v: Value) -> Iterator[vr.LoadOp]:
+        """The loads that ``v`` is computed from, each before those of the numbers that give its place in a table."""
+        for s in sources_of(v, self.defs):
+            if isinstance(s, vr.LoadOp):
+                yield s
+                for n in (n for e in expressions(s) for n in walk(e) if isinstance(n, Ref)):
+                    yield from self._loads(vr.results(self.defs[n.name])[0])
 
     def _width(self, s: vr.LoadOp, axis: str) -> int:
         buffer, size = self.buffers[s.buffer], self.sizes[axis]

@@ -27,7 +27,7 @@ from nautilus.core.index.simplify import simplify
 from nautilus.core.numerics import eval_op, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType, value_limits
-from nautilus.ma_tile.ir.unpack import FORMS, pair_steps
+from nautilus.ma_tile.ir.unpack import FORMS, is_exact, pair_steps
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.analysis.computed_from import computed_from, sources_of
 from nautilus.vr_tile.ir import Value
@@ -41,7 +41,8 @@ Table = NDArray[np.float64]
 class Packed:
     """A value that one ``unpack`` computes: ``((n - bias) * factor - zero * zero_factor) * scale``.
 
-    ``n`` are the halves of ``load``, ``dtype`` the 16-bit type of the op; a wider value is converted from it.
+    ``n`` are the halves of ``load``, ``dtype`` the type of the op: i8, or one of 16 bits, from which a wider value is
+    converted.
     """
 
     load: vr.LoadOp
@@ -104,7 +105,7 @@ class _Matcher:
         """The values nearest to ``v`` that one op computes; ``dtype``: the type of the operand."""
         if not self._reads_bytes(v):
             return
-        wanted = dtype if dtype.is_half else DType.F16
+        wanted = dtype if dtype.is_half or dtype is DType.I8 else DType.F16
         found = self.match(v, wanted)
         if found is not None:
             yield v.name, found
@@ -115,13 +116,28 @@ class _Matcher:
 
     def match(self, v: Value, dtype: DType) -> Packed | None:
         """``v`` as one op, whose result has ``dtype``."""
-        if set(v.type.names) != set(self.load.result.type.names) or not v.type.dtype.is_float:
+        if set(v.type.names) != set(self.load.result.type.names):
+            return None
+        if v.type.dtype is dtype is DType.I8:
+            return self._bytes(v)
+        if not v.type.dtype.is_float:
             return None
         op = self.defs.get(v.name)
         if v.type.dtype is dtype and isinstance(op, vr.MapOp) and op.op in ("cast", "narrow"):
             return self._scaled(op.args[0], dtype)
         if v.type.dtype is DType.F32:
             return self._difference(v, dtype, 1.0)
+        return None
+
+    def _bytes(self, v: Value) -> Packed | None:
+        """``v``, an integer of 8 bits, as a number of a half less a constant."""
+        numbers = self.table(v)
+        if numbers is None:
+            return None
+        for form, codes in FORMS.items():
+            bias = codes[0] - float(numbers[0])
+            if np.array_equal(np.asarray(codes) - bias, numbers) and is_exact(form, bias, 1.0, DType.I8):
+                return Packed(self.load, self.axis, form, bias, 1.0, DType.I8)
         return None
 
     def _scaled(self, v: Value, dtype: DType) -> Packed | None:

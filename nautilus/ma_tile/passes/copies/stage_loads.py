@@ -21,7 +21,8 @@ layout of the accumulator, 75 without a mask.
 Switch: ``WarpgroupPlan.warp_specialised``.  A load is not changed where
 
 * the kernel has no warp roles (``specialise-warps``), or writes the buffer;
-* the tile is no whole accumulator of one consumer with at least :data:`LEAST` elements;
+* the tile is no whole accumulator of one consumer with at least :data:`LEAST` elements, nor the bytes of one whose
+  elements are unpacked;
 * the loop reads several such tiles, for which ptxas finds too few registers beside the MMAs, more than :data:`VECTORS`
   vectors, or a vector at two places;
 * no TMA copy loads it (:mod:`nautilus.ma_tile.analysis.tma_boxes`), or its stages do not fit beside the others.
@@ -39,6 +40,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis
+from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, combined_axes, tma_box
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, TmaLoad, TmaStore
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, wg_acc_layout
@@ -56,6 +58,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import Ops, each_planned_kernel, rebuild
+from nautilus.ma_tile.ir.unpack import packed_layout, word_layout
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
 from nautilus.ma_tile.passes.epilogue.tma_stores import pipeline_bytes
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
@@ -64,6 +67,8 @@ from nautilus.ma_tile.verify.layout import same_map
 from nautilus.targets.limits import limits
 
 LEAST = 2048  # elements of a tile
+WORD = 4  # bytes
+_TWICE = "twice"  # an axis with twice as many elements as bytes
 VECTOR = 2  # neighbouring elements of an accumulator
 SPARE = 512  # bytes beside vectors for barriers, and for the queue of persistent blocks
 VECTORS = 4  # vectors in a loop, each of which has a pipeline of its own
@@ -119,7 +124,7 @@ class _Loads:
         if not any(isinstance(x, MmaOp) and x.instr in WGMMA for x in op.body):
             return op
         loads = [x for x in op.body if isinstance(x, GlobalLoad) and self._is_readable(x)]
-        tiles = [x for x in loads if self._is_accumulator(x.result)]
+        tiles = [x for x in loads if self._is_accumulator(x.result) or self._is_of_words(x.result)]
         vectors = [x for x in loads if self._is_vector(x)]
         once = [x for x in vectors if sum(y.buffer == x.buffer for y in vectors) == 1]
         body = op.body
@@ -160,6 +165,7 @@ class _Loads:
             return None
         slot = Slot(smem.name, Var(CONSUMER) if apart else integer(0), smem.swizzle)
         vec = VECTOR if buffer.dtype.bytes <= 4 and op.vec >= VECTOR else 1
+        vec = WORD if self._is_of_words(op.result) else vec
         return TmaLoad(slot, op.buffer, op.index, span=op.span), SharedLoad(op.result, slot, vec, op.span)
 
     def _is_accumulator(self, f: Frag) -> bool:
@@ -167,6 +173,18 @@ class _Loads:
         if len(axes) != 2 or axes[0].size * axes[1].size < LEAST or layout.warps != GROUP_WARPS:
             return False
         return any(same_map(layout, wg_acc_layout(m.name, n.name, m.size, n.size)) for m, n in (axes, axes[::-1]))
+
+    def _is_of_words(self, f: Frag) -> bool:
+        """Whether ``f`` has the bytes of the elements of an accumulator, two to a byte, in words of four lanes."""
+        layout, axes = self.kernel.layouts[f.layout], [a for a in f.type.axes if a.size > 1]
+        if f.type.dtype is not DType.U8 or len(axes) != 2 or layout.warps != GROUP_WARPS:
+            return False
+        rows, packed = axes
+        if rows.size * packed.size < LEAST // 2:
+            return False
+        whole = packed_layout(wg_acc_layout(rows.name, _TWICE, rows.size, 2 * packed.size), _TWICE, packed.name)
+        words = None if whole is None else word_layout(whole, packed.name)
+        return words is not None and same_map(layout, words)
 
     def _fits(self, made: Smem) -> bool:
         """Whether all stages of ``made`` fit beside those of the kernel."""

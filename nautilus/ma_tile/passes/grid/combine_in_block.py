@@ -96,7 +96,7 @@ class _Joint:
                 raise ScheduleError(f"kernel {k.name} already has roles, consumers or mbarriers", kernel=self.producer)
         if any(isinstance(op, ReduceOp | ScanOp) and op.scratch is not None for op in walk_ops(a.body)):
             raise ScheduleError("its warps exchange values through scratch memory", kernel=self.producer)
-        if STORE + self.consumers > NAMED_BARRIERS:
+        if a.warps > 1 and STORE + self.consumers > NAMED_BARRIERS:  # the lanes of one warp need none
             detail = f"{self.consumers} consumers need more named barriers than a block has"
             raise ScheduleError(detail, kernel=self.producer)
         if b.warps != self.consumers * a.warps:

@@ -16,7 +16,8 @@ A load qualifies if its address and its mask depend on the iteration and on noth
 kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
 the loop has no copies that run ahead: it waits for memory in any case.  The last iteration loads its own elements
 again, so that the loads of the loop have no condition.  In loops of warpgroup MMAs, whose consumers have few registers,
-only what operands in shared memory are made from is loaded ahead, such as the scales of a dequantised tile.
+only what operands are made from without the result of another MMA is loaded ahead, such as the scales of a dequantised
+tile.
 
 The cost model decides how many of the loads move.  A warp that waits for a load is idle unless other warps of the
 multiprocessor work, and a load ahead takes registers, so that the multiprocessor may have one block fewer.  The pass
@@ -32,7 +33,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Var
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.analysis.mma_stages import is_wgmma, stored_from
+from nautilus.ma_tile.analysis.mma_stages import is_wgmma, operands_from
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.ops import (
@@ -87,7 +88,7 @@ def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not _runs_ahead(op) or _is_crowded(kernel, op, room, most):
             return (op,)
-        made = stored_from(op.body) if any(map(is_wgmma, op.body)) else None
+        made = operands_from(op.body) if any(map(is_wgmma, op.body)) else None
         found = (x for x in independent(kernel, op) if _is_used(x, op))
         loads = _fitting(kernel, [x for x in found if made is None or x.result.name in made], room)
         return _ahead(op, loads, names) if loads else (op,)

@@ -107,3 +107,14 @@
 ; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2}}
 ; RUN: stage-loads
 ; UNCHANGED
+
+; CASE: bytes whose halves become a left operand
+; INPUT: packed_weights.ma
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 3}}
+; RUN: stage-loads
+; RUN: specialise-warps
+; COMPLETE: allocate-shared, synchronize
+; CHECK: smem in_Q : u8[j: 64, b: 64] stages 6 swizzle 64
+; CHECK: tma.load in_Q[in_Q_stage * 2 + 1] swizzle 64, Q[j0 * 128 + 64 + j, t * 64 + b] mbar full_in_Q[in_Q_stage]
+; CHECK: role consumers
+; CHECK: %q = ld.shared in_Q[in_Q_stage * 2 + consumer] swizzle 64 vec 4

@@ -85,3 +85,20 @@ module product target sm_80 {
 ; RUN: load-ahead {"rooms": [240]}
 ; ARCH: sm_80
 ; UNCHANGED
+
+; CASE: scales of a left operand that consumers unpack
+; INPUT: packed_weights.ma
+; RUN: load-ahead {"price": null, "rooms": [4]}
+; COMPLETE: allocate-shared, synchronize
+; CHECK: %s_first = ld.global s[j0 * 128 + consumer * 64 + j, 0]
+; CHECK: for t in 0..8 carry(%sum = %zero, %s_ahead = %s_first)
+; CHECK: %s_next = ld.global s[j0 * 128 + consumer * 64 + j, min(t + 1, 7)]
+; CHECK: unpack u4 %q over b into k less 8.0 times %s_ahead
+
+; CASE: what becomes a left operand together with the result of another product
+; INPUT: chained.ma
+; EDIT: input V: => input u: f32[192]\n input V:
+; EDIT: layout #s = => layout #j = reg(j:2x1, j:8x8) lane(j:4x2, *:8) warp(*:4)\n layout #s =
+; EDIT: %sh = cast %s => %u = ld.global u[t * 64 + j] vec 2 : f32[j: 64] #j\n%su = add %s, %u : f32[i: 64, j: 64] #s\n%sh = cast %su
+; RUN: load-ahead {"price": null}
+; UNCHANGED

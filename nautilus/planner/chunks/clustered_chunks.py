@@ -9,8 +9,8 @@ All clusters have to run at the same time: a linear layer with 4-bit weights in 
 fit, took 17.5 us on an H100, and 11.6 with a second kernel.
 
 Operands of fewer than 16 bits that no MMA multiplies as they are, such as 4-bit weights, are converted by the warps.
-That takes longer than to load them: more chunks, in two kernels, are faster (weights of 4-bit floats: 14.8 us on an
-H200 with 8 chunks, 20.8 in clusters of 4 blocks).
+That takes longer than to load them, and blocks of few warps wait for it (weights of 4-bit floats: 14.8 us on an H200
+with 8 chunks in two kernels, 20.8 in clusters of 4 blocks); :mod:`.warp_chunks` has more warps in a block.
 
 A product whose condition differs between rows or columns, ``k < len[i]``, stays two kernels, because the one that
 computes tiles with inf and NaN again (``recompute-masked``) stands between them.  Without it, terms are added one by
@@ -71,7 +71,7 @@ def _cluster(
         return {}
     if d.guard is not None and free_vars(d.guard) & {*dot.rows, *dot.columns}:
         return {}
-    if _is_converted(d):
+    if is_converted(d):
         return {}
     if not (isinstance(plan.mapping, WarpPlan) and _has_few_rows(plan, unified[name])) or fallbacks.steps(reader):
         return {}
@@ -95,7 +95,7 @@ def _cluster(
     return {name: replace(plan, mapping=mapping), reader: last}
 
 
-def _is_converted(d: Def) -> bool:
+def is_converted(d: Def) -> bool:
     """Whether an operand of ``d`` has fewer than 16 bits, and MMAs do not multiply both as they are."""
     value = matrix_part(d)
     factors = [strip_conversions(e) for e in value.args] if isinstance(value, Op) else []

@@ -48,10 +48,12 @@ def test_clusters_of_a_second_wave_have_a_second_kernel(n: int, cluster: int) ->
 
 
 @pytest.mark.parametrize("dtype", ["u4", "i8", "f8e4m3"])
-def test_operands_that_warps_convert_have_a_second_kernel(dtype: str) -> None:
+def test_chunks_of_operands_that_warps_convert_have_a_second_kernel(dtype: str) -> None:
     text = TEXT.format(16).replace("W: f16", f"W: {dtype}").replace("W[j, k]", "f16(W[j, k])")
-    made = travel(text, "sm_90a", until="scalar").result.context.schedule
-    assert made is not None and made.splits and all(k.mapping.engine == "warp" for k in made.kernels)
+    schedule = Schedule(splits=(SplitPlan("Y_acc", "k", 2, 64),))
+    request = Request(Path("given.naut"), "sm_90a", text=text.lstrip(), schedule=schedule, until="scalar")
+    made = compile_file(request).context.schedule
+    assert made is not None and len(made.kernels) == 2
     assert all(k.mapping.cluster == 1 for k in made.kernels if isinstance(k.mapping, WarpPlan))
 
 

@@ -1,0 +1,1 @@
+"""Kernels that compute chunks of a reduction, and those that combine them."""

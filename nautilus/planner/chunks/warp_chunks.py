@@ -1,0 +1,245 @@
+"""Products of few rows with an operand of few bits: the warps of a block divide the terms.
+
+Weights of 8 or 4 bits beside activations of 16 bits are bound by the bytes of the weights, and warps convert them.  A
+warp that waits for its bytes, converts and multiplies them keeps few bytes in flight, and waits for other warps in
+every step where they share a tile.  Here each warp has a pipeline of its own, and interleaved tiles of the terms:
+``combine-in-block`` then adds the partial results of the warps in shared memory, without a second kernel, and
+``combine-in-cluster`` those of two blocks where there are few columns.
+
+* A block has all rows, up to :data:`ROWS`, and as many columns as leave a warp registers for the converted tile of a
+  step.  Longer steps have fewer columns: blocks then read the rows more often, but there are more of them.
+* A multiprocessor has one block of sixteen warps, or two blocks of eight where there are more blocks than
+  multiprocessors; half as many warps with sums of more than one tile of rows.
+* Of all steps and clusters, those are tried in which the multiprocessor with the most work loads the fewest bytes.
+
+Measured on an H200 with eight warps (us, 16 x 4096 x 4096 with scales for groups): 11.1 with weights of 4 bits, and
+13.6 in eight chunks that a second kernel combines; 16.1 and 19.2 with weights of 4-bit floats.  Sixteen warps are
+predicted to be faster by 3 to 9%, and hide more of the latency that the model does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+
+from nautilus.core.expr.nodes import Load, Op, free_vars, loads
+from nautilus.core.expr.products import strip_conversions
+from nautilus.core.fallbacks import Fallbacks
+from nautilus.core.index.groups import count_elements, quotients
+from nautilus.core.index.sizes import blocks, nominal
+from nautilus.core.records import dataclass
+from nautilus.core.schedule import KernelPlan, WarpPlan
+from nautilus.core.tiles import ceil_pow2
+from nautilus.core.types import DType
+from nautilus.planner.chunks.clustered_chunks import is_converted
+from nautilus.planner.products.dots import dot_of
+from nautilus.planner.streaming import (
+    MULTIPROCESSORS,
+    Cut,
+    cluster,
+    combining,
+    interleaved_chunks,
+    reader_of,
+)
+from nautilus.planner.warpgroup import with_tiles
+from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.contractions.scales import matrix_part
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import GRID, LOOP
+from nautilus.targets.limits import MMA_ROWS, Limits
+from nautilus.targets.memory_rates import SECTOR
+
+ROWS = 64  # most rows of a block
+ELEMENTS = 2048  # elements of the converted operand in a step of a warp: 32 registers a thread for pairs of 16 bits
+LEAST_COLUMNS = 32
+WARPS = 16  # of a multiprocessor; half as many where they need registers for the sums of several tiles of rows
+STEPS = 128, 64, 32
+CLUSTERS = 1, 2
+TRIED = 2  # cuts that the cost model compares
+LEAST_STAGES, MOST_STAGES = 2, 6
+_HALVES = 2  # elements of a byte that two share
+_SMALL = 8 << 10  # bytes of shared memory for barriers and for what the combination needs
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A product ``d`` of ``rows`` with ``columns`` in ``others`` matrices, and the names of its axes.
+
+    ``loop`` has ``length`` steps at most, of ``depth`` terms each: one, or those of a group whose sum is scaled.
+    ``packed``: two elements of an operand share a byte.
+    """
+
+    d: Def
+    row: str
+    column: str
+    loop: str
+    rows: int
+    columns: int
+    length: int
+    depth: int
+    others: int
+    packed: bool
+
+    @property
+    def tile(self) -> int:
+        """Rows of a tile: whole MMAs."""
+        return max(MMA_ROWS, ceil_pow2(self.rows))
+
+    def width(self, step: int) -> int:
+        """Columns of a warp with ``step`` positions of the loop in a step."""
+        return max(LEAST_COLUMNS if self.is_wide else 1, ELEMENTS // (step * self.depth))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a step, that of a group of terms, has more elements than others."""
+        return self.packed and ELEMENTS < self.depth * LEAST_COLUMNS <= 2 * ELEMENTS
+
+    @property
+    def warps(self) -> tuple[int, int]:
+        """The warps of a block alone on a multiprocessor, and of one of two."""
+        most = WARPS if self.tile <= MMA_ROWS and not self.is_wide else WARPS // 2
+        return most, most // 2
+
+
+def cuts(plan: KernelPlan, unified: Unified, target: Limits) -> tuple[Cut, ...]:
+    """The splits of the reduction of ``plan`` that are worth a trial; none where the rule does not apply.
+
+    ``unified``: the definitions of the kernel before the split.
+    """
+    shape = _shape(plan, unified) if target.async_copy else None
+    found = [] if shape is None else sorted(_candidates(shape, target), key=lambda x: x[0])
+    return tuple(c for _, c in found[:TRIED])
+
+
+def joined(
+    plans: Mapping[str, KernelPlan], unified: Mapping[str, Unified], target: Limits, fallbacks: Fallbacks
+) -> dict[str, KernelPlan]:
+    """``plans`` by name, with interleaved chunks of such products as warps of a block, and their readers to match.
+
+    ``fallbacks``: the fallbacks of kernels that failed later as clusters.
+    """
+    out = dict(plans)
+    for name, plan in plans.items():
+        mine, chunks = unified[name], interleaved_chunks(unified[name])
+        shape = None if chunks is None else _shape(plan, mine)
+        if shape is None or chunks is None:
+            continue
+        parts = {d.name: d for d in mine.defs if d.axis(chunks.by) is not None}
+        reader, count = reader_of(unified, name, parts), chunks.interleave
+        stages = _stages(shape, chunks.tile, count, target)
+        if reader is None or stages < 2:
+            continue
+        rounds = blocks(shape.length, chunks.tile * nominal(mine.extents[chunks.by]))
+        stages = max(2, min(rounds, stages))
+        used = count * (stages * _stage(shape, chunks.tile) + _converted(shape, chunks.tile))
+        two = 2 if count <= shape.warps[1] else 1
+        mapping = WarpPlan(warps=(1, 1), stages=stages, epilogue="direct", combine_in_block=True, min_blocks=two)
+        sizes = {shape.row: shape.tile, shape.column: shape.width(chunks.tile), chunks.axis: chunks.tile}
+        out[name] = with_tiles(plan, sizes, mapping)
+        out[reader] = combining(out[reader], unified[reader], parts, out[name], count, count, even=True)
+        if not fallbacks.steps(reader):
+            out |= cluster(out, unified, reader, used, target, even=True)
+    return out
+
+
+def _shape(plan: KernelPlan, unified: Unified) -> _Shape | None:
+    """The only product of ``plan``, of few rows and with an operand that is converted; None for other kernels."""
+    products = [(d, dot) for d in unified.defs if (dot := dot_of(d)) is not None]
+    loops = [a.name for a in plan.axes if a.role == LOOP]
+    if len(products) != 1 or len(loops) != 1:
+        return None
+    ((d, dot),), (loop,) = products, loops
+    if dot.chosen or len(dot.inner) != 1 or d.axis(loop) is None:
+        return None
+    if any(x.guard is not None and free_vars(x.guard) & {*dot.rows, *dot.columns} for x in unified.defs):
+        return None
+    known = {a.name: nominal(unified.extents[a.name]) for a in plan.axes if a.role == GRID}
+    sides = [[x for x in side if known.get(x, 1) > 1] for side in (dot.rows, dot.columns)]
+    if any(len(side) != 1 for side in sides):
+        return None
+    row, column = sorted((x for (x,) in sides), key=lambda x: known[x])
+    extents = [unified.extents[x] for x in (row, column, loop, *dot.inner)]
+    if not all(isinstance(n, int) for n in extents) or known[row] > ROWS or known[column] < ROWS:
+        return None
+    if not (is_converted(d) or _is_computed(d, column)):
+        return None
+    others = prod(n for x, n in known.items() if x not in (row, column))
+    length, depth = map(nominal, extents[2:])
+    depth = 1 if loop in dot.inner else depth
+    packed = any(_is_packed(d, x) for x in dot.inner)
+    return _Shape(d, row, column, loop, known[row], known[column], length, depth, others, packed)
+
+
+def _is_computed(d: Def, column: str) -> bool:
+    """Whether the operand with the columns is computed, as from words or by a table."""
+    value = matrix_part(d)
+    sides = [strip_conversions(e) for e in value.args] if isinstance(value, Op) else []
+    return any(column in free_vars(e) and not isinstance(e, Load) for e in sides)
+
+
+def _candidates(shape: _Shape, target: Limits) -> Iterator[tuple[float, Cut]]:
+    """Splits of the loop, with the bytes that the multiprocessor with the most work loads."""
+    many = target.multiprocessors or MULTIPROCESSORS
+    for step, groups in product(_steps(shape), CLUSTERS if target.warpgroup else CLUSTERS[:1]):
+        count = shape.others * blocks(shape.columns, shape.width(step)) * groups
+        warps = shape.warps[count > many]
+        rounds = blocks(shape.length, step * warps)
+        if shape.width(step) < LEAST_COLUMNS or rounds < 2 * groups or rounds % groups:
+            continue  # groups of unequal length would need conditions
+        if _stages(shape, step, warps, target) < LEAST_STAGES:
+            continue
+        yield blocks(count, many) * rounds // groups * warps * _stage(shape, step, SECTOR), Cut(groups, warps, step)
+
+
+def _steps(shape: _Shape) -> list[int]:
+    """The steps, which lie within the groups that share a scale where groups are as long as the shortest step.
+
+    A scale then is one number for each column of a step, with which warps convert to fragments.
+    """
+    if shape.depth > 1:
+        return [1]
+    within = [s for s in STEPS if all(n % s == 0 for n in _groups(shape.d, shape.loop))]
+    return within or [*STEPS]
+
+
+def _groups(d: Def, loop: str) -> list[int]:
+    """The numbers of neighbours along ``loop`` that share an element of a tensor, such as a scale."""
+    return [n for ld in d.reads() for e in ld.index for n in quotients(e, loop) if n > _HALVES]
+
+
+def _stage(shape: _Shape, step: int, least: int = 1) -> int:
+    """Bytes of a step of a warp without tables; rows of fewer than ``least`` bytes count as that many."""
+    tiles = {shape.row: shape.tile, shape.column: shape.width(step)}
+    along = {shape.loop: step} | ({} if shape.depth == 1 else {a.name: shape.depth for a in shape.d.red})
+    found = 0
+    for ld in (ld for ld in shape.d.reads() if along.keys() & free_vars(ld) and not any(map(loads, ld.index))):
+        row = ld.dtype.bytes * count_elements(ld, along)
+        found += count_elements(ld, tiles) * max(row, least)
+    return found
+
+
+def _stages(shape: _Shape, step: int, warps: int, target: Limits) -> int:
+    """The stages of each of ``warps`` pipelines for which shared memory suffices."""
+    two = warps <= shape.warps[1]
+    room = ((target.smem_sm // 2 if two else target.smem_block) - _SMALL) // warps
+    stage, sums = _stage(shape, step), DType.F32.bytes * shape.tile * shape.width(step)
+    stages = min(MOST_STAGES, (room - _converted(shape, step)) // stage)
+    rows = step * shape.depth * shape.tile * DType.F16.bytes
+    over = stages * max(rows, stage - rows)  # sums may lie over the stages of an operand
+    return stages if over >= sums else min(stages, (room - sums - _converted(shape, step)) // stage)
+
+
+def _converted(shape: _Shape, step: int) -> int:
+    """Bytes of a converted tile, which passes through shared memory where it does not become fragments."""
+    return DType.F16.bytes * shape.width(step) * step * shape.depth
+
+
+def _is_packed(d: Def, loop: str) -> bool:
+    """Whether an operand of ``d`` has two elements to a byte, which may become fragments.
+
+    Bytes that give places in a table are none.
+    """
+    places = {x for ld in d.reads() for e in ld.index for x in loads(e)}
+    found = (ld for ld in d.reads() if ld.dtype is DType.U8 and ld not in places)
+    return any(_HALVES in quotients(e, loop) for ld in found for e in ld.index)
