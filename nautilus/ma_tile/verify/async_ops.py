@@ -43,7 +43,7 @@ from nautilus.ma_tile.ir.async_ops import (
 )
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, WgInstr, has_types, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import Frag, MbarArrive, MmaOp, Slot, Smem, walk_ops
+from nautilus.ma_tile.ir.ops import Frag, MbarArrive, MbarWait, MmaOp, Slot, Smem, walk_ops
 from nautilus.ma_tile.verify.layout import same_map
 from nautilus.ma_tile.verify.scope import KernelScope
 from nautilus.ma_tile.verify.tile_scheduler import TILE_SCHEDULER_RULES
@@ -188,6 +188,25 @@ def mbar_init(s: KernelScope, op: MbarInit) -> None:
     _threads(s)
 
 
+def mbar_arrive(s: KernelScope, op: MbarArrive) -> None:
+    """The mbarrier is declared; arrivals are those of threads or warps, and in other blocks only of a cluster."""
+    s.mbar(op.mbar, op.stage)
+    ok = op.each == "thread" or (op.each == "warp" and not s.single)
+    s.need(ok, "threads arrive, or the warps of a consumer", op.each)
+    s.need(not op.cluster or s.kernel.cluster > 1, "clusters are declared", op.mbar)
+    s.need(
+        len(s.arrivals[op.mbar]) == 1, "all arrivals on a barrier come from the cluster, or all from the block", op.mbar
+    )
+
+
+def mbar_wait(s: KernelScope, op: MbarWait) -> None:
+    """The mbarrier is declared; the parity is the same for all threads, and 0 or 1."""
+    s.mbar(op.mbar, op.stage)
+    s.uniform(op.parity, "the parity")
+    if isinstance(op.parity, Const):
+        s.need(op.parity.value in (0, 1), "parities are 0 or 1", str(op.parity.value))
+
+
 def mbar_expect(s: KernelScope, op: MbarExpect) -> None:
     """The expected bytes are in the range of the mbarrier."""
     _engines(s)
@@ -330,7 +349,8 @@ def cluster_mark(s: KernelScope, op: ClusterArrive | ClusterWait) -> None:
 
 WARPGROUP_RULES: Mapping[type, Callable[..., None]] = {
     LetOp: let, AdvanceOp: advance, TmaLoad: tma_load, TmaStore: tma_store,
-    TmaCommit: tma_commit, TmaWait: tma_wait, MbarInit: mbar_init, MbarExpect: mbar_expect, NamedArrive: named_arrive,
+    TmaCommit: tma_commit, TmaWait: tma_wait, NamedArrive: named_arrive,
+    MbarInit: mbar_init, MbarArrive: mbar_arrive, MbarWait: mbar_wait, MbarExpect: mbar_expect,
     MatrixStore: st_matrix, ProxyFence: fence_proxy, WgFence: wg_mark, WgCommit: wg_mark, WgWait: wg_wait,
     ClusterArrive: cluster_mark, ClusterWait: cluster_mark, **TILE_SCHEDULER_RULES,
 }  # fmt: skip

@@ -8,7 +8,7 @@ from math import prod
 from nautilus.core.buffers import Space
 from nautilus.core.expr.infer import DTypeError, result_dtype
 from nautilus.core.expr.interleaved import GROUP
-from nautilus.core.expr.nodes import OPS, Const
+from nautilus.core.expr.nodes import OPS
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.tiles import TileAxis, TileType
@@ -32,8 +32,6 @@ from nautilus.ma_tile.ir.ops import (
     IndexOp,
     MapOp,
     MatrixLoad,
-    MbarArrive,
-    MbarWait,
     MmaOp,
     ParamOp,
     RolesOp,
@@ -394,25 +392,6 @@ def barrier(s: KernelScope, op: Barrier) -> None:
     s.need(not alone, "barriers count whole warps of the block", f"{block} threads arrive, not {op.threads}")
 
 
-def mbar_arrive(s: KernelScope, op: MbarArrive) -> None:
-    """The mbarrier is declared; arrivals are those of threads or warps, and in other blocks only of a cluster."""
-    s.mbar(op.mbar, op.stage)
-    ok = op.each == "thread" or (op.each == "warp" and not s.single)
-    s.need(ok, "threads arrive, or the warps of a consumer", op.each)
-    s.need(not op.cluster or s.kernel.cluster > 1, "clusters are declared", op.mbar)
-    s.need(
-        len(s.arrivals[op.mbar]) == 1, "all arrivals on a barrier come from the cluster, or all from the block", op.mbar
-    )
-
-
-def mbar_wait(s: KernelScope, op: MbarWait) -> None:
-    """The mbarrier is declared; the parity is the same for all threads, and 0 or 1."""
-    s.mbar(op.mbar, op.stage)
-    s.uniform(op.parity, "the parity")
-    if isinstance(op.parity, Const):
-        s.need(op.parity.value in (0, 1), "parities are 0 or 1", str(op.parity.value))
-
-
 # -- control ----------------------------------------------------------------------------------
 
 
@@ -496,6 +475,6 @@ RULES: Mapping[type, Rule] = {
     SliceOp: slice_op, StackOp: stack, UndefinedOp: undefined, UnpackOp: unpack,
     GlobalLoad: ld_global, GlobalStore: st_global, SharedLoad: ld_shared, SharedStore: st_shared,
     AsyncCopy: cp_async, MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait,
-    Barrier: barrier, MbarArrive: mbar_arrive, MbarWait: mbar_wait, IfOp: if_op, ForOp: for_op,
+    Barrier: barrier, IfOp: if_op, ForOp: for_op,
     RolesOp: roles, **REDUCTIONS, **STORE_RULES,
 }  # fmt: skip
