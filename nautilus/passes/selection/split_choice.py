@@ -112,15 +112,16 @@ def _by_blocks(
 ) -> Trial:
     """The best trial of ``base`` in which blocks have chunks of the reductions of ``kernel``; else ``base``.
 
-    Where the least number of chunks of a kernel of warps is not better, a number that fills the multiprocessors is
-    tried too, for few chunks may take more time than none, and more of them less.
+    Where the least number of chunks of a kernel of warps is worse, a number that fills the multiprocessors is tried
+    too, for few chunks may take more time than none, and more of them less.
     """
     # the kernel of the chunks has another name, and needs the rungs that the whole one took again
     again = ATTEMPTS if base.fallbacks != context.fallbacks else 1
 
-    def walk(best: Trial, cuts: Iterable[tuple[SplitPlan, ...]]) -> Trial:
-        level = False
+    def walk(best: Trial, cuts: Iterable[tuple[SplitPlan, ...]]) -> tuple[Trial, int]:
+        level, number = False, 0
         for cut in cuts:
+            number += 1
             found = attempt(program, _with(context, base, cut), _BEFORE, again)
             if found is None:
                 continue  # shorter chunks have smaller tiles
@@ -130,12 +131,13 @@ def _by_blocks(
                 level = True  # larger tiles, as of pairs, leave as few blocks as before; more chunks then fill the GPU
                 continue
             best, level = found, False
-        return best
+        return best, number
 
     cuts = list(_cuts(program, defs, base.schedule, kernel, many))
-    best = walk(base, cuts)
-    if best is base and any(k.name == kernel.name and k.mapping.engine == "warp" for k in base.schedule.kernels):
-        best = walk(base, (c for c in cuts[1:] if FILLED * many <= c[0].splits * kernel.tiles))
+    best, number = walk(base, cuts)
+    by_warps = any(k.name == kernel.name and k.mapping.engine == "warp" for k in base.schedule.kernels)
+    if best is base and number == 1 and by_warps:
+        best, _ = walk(base, (c for c in cuts[1:] if FILLED * many <= c[0].splits * kernel.tiles))
     return best
 
 

@@ -58,7 +58,8 @@ class Ranges:
     """Ranges of expressions at the points of ``axes`` where ``guard`` holds, in a program of ``defs``.
 
     ``given``: ranges of inputs and params, as the spec promises them.  ``infinite``: inputs may have infinite elements,
-    so that a finite range is that of a value which never is.
+    so that a finite range is that of a value which never is.  ``elements``: by definition and depth, the interval of
+    all of its elements, for each definition of a chain may read the one before several times.
     """
 
     defs: Mapping[str, Def]
@@ -68,6 +69,7 @@ class Ranges:
     memo: dict[int, tuple[Expr, Interval]] = field(default_factory=dict)
     given: Mapping[str, Interval] = field(default_factory=dict)
     infinite: bool = False
+    elements: dict[tuple[str, int], Interval] = field(default_factory=dict)
 
     def of(self, e: Expr) -> Interval:
         """The interval of ``e``; ``(-inf, inf)`` where nothing is known."""
@@ -144,7 +146,19 @@ class Ranges:
         if d is None or self.depth > 16 or d.scatter is not None or (d.op is None and d.guard is not None):
             whole = EVERYTHING if self.infinite and e.dtype.is_float else value_limits(e.dtype)
             return _meet(whole, self.given.get(e.buffer, EVERYTHING))
-        inner = Ranges(self.defs, d.axes, d.guard, self.depth + 1, given=self.given, infinite=self.infinite)
+        key = (e.buffer, self.depth)
+        if key not in self.elements:
+            self.elements[key] = self._element(d)
+        lo, hi = self.elements[key]
+        whole = EVERYTHING if self.infinite and e.dtype.is_float else value_limits(e.dtype)
+        return _meet(_rounded((lo, hi), e.dtype), whole)
+
+    def _element(self, d: Def) -> Interval:
+        """The interval of the elements of ``d``, before they are stored."""
+        inner = Ranges(
+            self.defs, d.axes, d.guard, self.depth + 1,
+            given=self.given, infinite=self.infinite, elements=self.elements,
+        )  # fmt: skip
         lo, hi = inner.of(d.value)
         if d.op == "sum":
             count = math.prod(a.extent if isinstance(a.extent, int) else _INF for a in d.red)
@@ -153,8 +167,7 @@ class Ranges:
             lo, hi = (0.0, 1.0) if lo >= 0 and hi <= 1 else EVERYTHING
         elif d.op in ("max", "min") and nonempty(d) != TRUE:  # an empty domain gives the identity
             lo, hi = (-_INF, hi) if d.op == "max" else (lo, _INF)
-        whole = EVERYTHING if self.infinite and e.dtype.is_float else value_limits(e.dtype)
-        return _meet(_rounded((lo, hi), e.dtype), whole)
+        return lo, hi
 
     # -- relations to reductions ----------------------------------------------------------------------
     def _against_extreme(self, a: Expr, b: Expr) -> Interval:
