@@ -174,5 +174,6 @@ def test_a_member_of_a_chain_is_visited_once_for_all_reads_of_it() -> None:
     text += "".join(f"a{n + 1}[i] = tanh(a{n}[i] * a{n}[0] - max(a{n}[1], a{n}[2]))\n" for n in range(12))
     defs = find_defs(lower(load_text(text + "Y[i] = a12[i]\n")))
     ranges = Ranges(defs, defs["Y"].axes)
-    assert ranges.of(defs["Y"].value) == pytest.approx((-1.0, 1.0))
+    low, high = ranges.of(defs["Y"].value)
+    assert -1 <= low < -0.9 and 0.9 < high <= 1
     assert len(ranges.elements) == 13
