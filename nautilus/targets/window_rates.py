@@ -13,7 +13,7 @@ from typing import Final
 from nautilus.core.types import DType
 from nautilus.targets import part_rates
 from nautilus.targets.limits import MMA_DEPTH
-from nautilus.targets.memory_rates import MEMORY, partial_sectors
+from nautilus.targets.memory_rates import MEMORY
 
 STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.77))  # terms of a step of the loop, and relative rate (16: 0.65 to 0.84)
 #: positions of the lines of a box, where an axis of the result is contiguous, and relative rate
@@ -28,6 +28,9 @@ WARPS: Final = 60e12  # the same by warps (10 to 120 in 14 convolutions)
 WARPS_F32: Final = 24e12  # of f32 by warps, where places have unit steps (22 to 45 in 16 convolutions)
 WARPS_F32_APART: Final = 14e12  # and where they have not, or loops are short (5 to 20 in 7 convolutions)
 WHOLE: Final = 0.85  # approximate share of a tile that boxes of several axes fill
+#: time of writing every n-th element, relative to n times that of whole sectors, where tiles of other phases write the
+#: elements between at about the same time (one convolution with two phases: 1.7 to 2.3)
+PHASES: Final = 2.0
 TRANSPOSED: Final = 1.3  # time of stores whose order is not that of the loads, relative
 LAUNCHES: Final = 6e-6  # seconds of the kernels that store windows
 
@@ -71,7 +74,7 @@ def result_seconds(dtype: DType, elements: int, step: int) -> float:
 
     Whole sectors are written while other tiles are computed.
     """
-    return elements * dtype.bytes / MEMORY * partial_sectors(1 / step) if step > 1 else 0.0
+    return elements * dtype.bytes / MEMORY * PHASES * step if step > 1 else 0.0
 
 
 def store_seconds(dtype: DType, elements: int, transposed: bool) -> float:

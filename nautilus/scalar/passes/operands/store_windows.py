@@ -258,9 +258,12 @@ def _shape(c: Convolution) -> tuple[int, int, int]:
 
 
 def _result_seconds(c: Convolution) -> float:
-    """The time that writing the result adds."""
-    place, rows = linear(c.d.index[-1]), {a.name for a in c.rows}
-    steps = [abs(n) for a, n in place.terms.items() if isinstance(a, Var) and a.name in rows]
+    """The time that writing the result adds: neighbours of a tile are apart where phases are nearer in memory."""
+    tile, steps = {a.name for a in (*c.rows, c.column)}, list[int]()
+    for n, e in enumerate(c.d.index):
+        each = c.d.buffer.stride(n)
+        if isinstance(each, int):
+            steps += [abs(k) * each for a, k in linear(e).terms.items() if isinstance(a, Var) and a.name in tile]
     return rates.result_seconds(c.d.buffer.dtype, prod(_shape(c)), min(steps, default=1))
 
 

@@ -99,6 +99,20 @@ def test_phases(text: str) -> None:
     same_results(before, after)
 
 
+@pytest.mark.parametrize(("result", "stays"), [("b, k, x", True), ("b, x, k", False)])
+def test_phases_between_neighbours_cost_stores(result: str, stays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles that write every other element of the last axis take longer than a product by warps saves."""
+    monkeypatch.setattr(window_rates, "WINDOWS_SHARE", 0.95)
+    sizes = {"b": "16", "k": "64", "x": "262145"}
+    shape = ", ".join(sizes[x] for x in result.split(", "))
+    text = (
+        f"input X: f32[16, 32, 131072]\ninput F: f32[32, 64, 3]\noutput Y: f32[{shape}]\nY[{result}] = sum[c, r | "
+        "(x + 1 - 2 * r) % 2 == 0 and 0 <= (x + 1 - 2 * r) // 2 < 131072](X[b, c, (x + 1 - 2 * r) // 2] * F[c, k, r])\n"
+    )
+    before = SplitResidues().apply(lower(load_text(text)))
+    assert (StoreWindows().apply(before) is before) == stays
+
+
 @pytest.mark.parametrize("text", CASES)
 @pytest.mark.parametrize("taps", ["few", "many"])
 def test_the_result_is_the_same(text: str, taps: str, monkeypatch: pytest.MonkeyPatch) -> None:
