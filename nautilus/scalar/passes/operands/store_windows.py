@@ -240,14 +240,18 @@ def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
                 stores = result + rates.store_seconds(c.dtype, temp.elements, temp.transposed)
                 for step, merit in rates.STEPS:
                     padded = -(-length // step) * step if outer else length
-                    operations = 2 * prod(shape) * _volume(outer) * _multiplied(length, padded, step)
+                    operations = 2 * prod(shape) * _volume(outer) * _terms(length, padded, step)
                     product = rates.product_seconds(c.dtype, operations, shape, line, merit, multiprocessors)
                     yield Choice(outer, inner, padded, temp, product + stores)
 
 
-def _multiplied(length: int, padded: int, step: int) -> int:
-    """The terms that MMAs multiply: in a loop of one step those that are padded are not, unless most of them are."""
-    return -(-length // MMA_DEPTH) * MMA_DEPTH if step == padded < 2 * length else padded
+def _terms(length: int, padded: int, step: int) -> float:
+    """The terms whose time a loop takes: in a loop of one step MMAs do not multiply those that are padded, unless most
+    of them are, but they take room and are filled with zeros."""
+    if not step == padded < 2 * length:
+        return padded
+    multiplied = -(-length // MMA_DEPTH) * MMA_DEPTH
+    return multiplied + (padded - multiplied) * rates.ZEROS
 
 
 def _shape(c: Convolution) -> tuple[int, int, int]:
