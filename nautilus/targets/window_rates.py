@@ -13,9 +13,12 @@ from typing import Final
 from nautilus.core.types import DType
 from nautilus.targets import part_rates
 from nautilus.targets.limits import MMA_DEPTH
-from nautilus.targets.memory_rates import MEMORY, partial_sectors
+from nautilus.targets.memory_rates import MEMORY
 
 STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.77))  # terms of a step of the loop, and relative rate (16: 0.65 to 0.84)
+#: time of terms of a step that are zeros and not multiplied, relative to others: with 0.1 to 0.6 the fastest measured
+#: plans win (windows of 45 terms in a step of 64 take 3% longer than three of 15 in steps of 16; two convolutions)
+ZEROS: Final = 0.25
 #: positions of the lines of a box, where an axis of the result is contiguous, and relative rate
 LINES: Final = ((64, 1.0), (32, 0.95), (16, 0.85))
 ROWS: Final = 128  # rows of the smallest product
@@ -28,6 +31,9 @@ WARPS: Final = 60e12  # the same by warps (10 to 120 in 14 convolutions)
 WARPS_F32: Final = 24e12  # of f32 by warps, where places have unit steps (22 to 45 in 16 convolutions)
 WARPS_F32_APART: Final = 14e12  # and where they have not, or loops are short (5 to 20 in 7 convolutions)
 WHOLE: Final = 0.85  # approximate share of a tile that boxes of several axes fill
+#: time of writing every n-th element, relative to n times that of whole sectors, where tiles of other phases write the
+#: elements between at about the same time (one convolution with two phases: 1.7 to 2.3)
+PHASES: Final = 2.0
 TRANSPOSED: Final = 1.3  # time of stores whose order is not that of the loads, relative
 LAUNCHES: Final = 6e-6  # seconds of the kernels that store windows
 
@@ -54,7 +60,7 @@ def warp_seconds(dtype: DType, operations: float, longest: int, unit_steps: bool
 
 
 def product_seconds(
-    dtype: DType, operations: int, shape: tuple[int, int, int], line: int | None, merit: float, multiprocessors: int
+    dtype: DType, operations: float, shape: tuple[int, int, int], line: int | None, merit: float, multiprocessors: int
 ) -> float:
     """The time of ``operations`` on stored windows.
 
@@ -71,7 +77,7 @@ def result_seconds(dtype: DType, elements: int, step: int) -> float:
 
     Whole sectors are written while other tiles are computed.
     """
-    return elements * dtype.bytes / MEMORY * partial_sectors(1 / step) if step > 1 else 0.0
+    return elements * dtype.bytes / MEMORY * PHASES * step if step > 1 else 0.0
 
 
 def store_seconds(dtype: DType, elements: int, transposed: bool) -> float:

@@ -240,14 +240,18 @@ def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
                 stores = result + rates.store_seconds(c.dtype, temp.elements, temp.transposed)
                 for step, merit in rates.STEPS:
                     padded = -(-length // step) * step if outer else length
-                    operations = 2 * prod(shape) * _volume(outer) * _multiplied(length, padded, step)
+                    operations = 2 * prod(shape) * _volume(outer) * _terms(length, padded, step)
                     product = rates.product_seconds(c.dtype, operations, shape, line, merit, multiprocessors)
                     yield Choice(outer, inner, padded, temp, product + stores)
 
 
-def _multiplied(length: int, padded: int, step: int) -> int:
-    """The terms that MMAs multiply: in a loop of one step those that are padded are not, unless most of them are."""
-    return -(-length // MMA_DEPTH) * MMA_DEPTH if step == padded < 2 * length else padded
+def _terms(length: int, padded: int, step: int) -> float:
+    """The terms whose time a loop takes: in a loop of one step MMAs do not multiply those that are padded, unless most
+    of them are, but they take room and are filled with zeros."""
+    if not step == padded < 2 * length:
+        return padded
+    multiplied = -(-length // MMA_DEPTH) * MMA_DEPTH
+    return multiplied + (padded - multiplied) * rates.ZEROS
 
 
 def _shape(c: Convolution) -> tuple[int, int, int]:
@@ -258,9 +262,12 @@ def _shape(c: Convolution) -> tuple[int, int, int]:
 
 
 def _result_seconds(c: Convolution) -> float:
-    """The time that writing the result adds."""
-    place, rows = linear(c.d.index[-1]), {a.name for a in c.rows}
-    steps = [abs(n) for a, n in place.terms.items() if isinstance(a, Var) and a.name in rows]
+    """The time that writing the result adds: neighbours of a tile are apart where phases are nearer in memory."""
+    tile, steps = {a.name for a in (*c.rows, c.column)}, list[int]()
+    for n, e in enumerate(c.d.index):
+        each = c.d.buffer.stride(n)
+        if isinstance(each, int):
+            steps += [abs(k) * each for a, k in linear(e).terms.items() if isinstance(a, Var) and a.name in tile]
     return rates.result_seconds(c.d.buffer.dtype, prod(_shape(c)), min(steps, default=1))
 
 

@@ -99,6 +99,37 @@ def test_phases(text: str) -> None:
     same_results(before, after)
 
 
+@pytest.mark.parametrize(("result", "stays"), [("b, k, x", True), ("b, x, k", False)])
+def test_phases_between_neighbours_cost_stores(result: str, stays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles that write every other element of the last axis take longer than a product by warps saves."""
+    monkeypatch.setattr(window_rates, "WINDOWS_SHARE", 0.95)
+    sizes = {"b": "16", "k": "64", "x": "262145"}
+    shape = ", ".join(sizes[x] for x in result.split(", "))
+    text = (
+        f"input X: f32[16, 32, 131072]\ninput F: f32[32, 64, 3]\noutput Y: f32[{shape}]\nY[{result}] = sum[c, r | "
+        "(x + 1 - 2 * r) % 2 == 0 and 0 <= (x + 1 - 2 * r) // 2 < 131072](X[b, c, (x + 1 - 2 * r) // 2] * F[c, k, r])\n"
+    )
+    before = SplitResidues().apply(lower(load_text(text)))
+    assert (StoreWindows().apply(before) is before) == stays
+
+
+VIDEO = (
+    "input X: f32[8, 3, 16, 128, 128]\ninput F: f32[64, 3, 3, 5, 7]\noutput Y: f32[8, 64, 14, 124, 122]\n"
+    "Y[b, k, z, y, x] = sum[c, q, r, s](X[b, c, z + q, y + r, x + s] * F[k, c, q, r, s])\n"
+)
+STRIDED = (
+    "input X: f32[256, 3, 227, 227]\ninput F: f32[96, 3, 11, 11]\noutput Y: f32[256, 96, 55, 55]\n"
+    "Y[b, k, y, x] = sum[c, r, s](X[b, c, 4 * y + r, 4 * x + s] * F[k, c, r, s])\n"
+)
+
+
+@pytest.mark.parametrize(("text", "terms"), [(VIDEO, 3 * 7 * 16), (STRIDED, 11 * 64)])
+def test_terms_that_are_zeros_take_time(text: str, terms: int) -> None:
+    """Three windows of 15 terms in steps of 16 are faster than one of 45 in a step of 64; one of 33 stays in it."""
+    _, after = stored(text)
+    assert [a.extent for a in find_defs(after)["Y"].red] == [terms]
+
+
 @pytest.mark.parametrize("text", CASES)
 @pytest.mark.parametrize("taps", ["few", "many"])
 def test_the_result_is_the_same(text: str, taps: str, monkeypatch: pytest.MonkeyPatch) -> None:
