@@ -16,8 +16,8 @@ from nautilus.targets.limits import MMA_DEPTH
 from nautilus.targets.memory_rates import MEMORY
 
 STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.77))  # terms of a step of the loop, and relative rate (16: 0.65 to 0.84)
-#: time of terms of a step that are zeros and not multiplied, relative to others: with 0.1 to 0.6 the fastest measured
-#: plans win (windows of 45 terms in a step of 64 take 3% longer than three of 15 in steps of 16; two convolutions)
+#: time of terms of a step that are zeros and not multiplied, relative to others: at least 0.1, as windows of 45 terms
+#: in a step of 64 take 3% longer than three of 15 in steps of 16 (two convolutions); less than 0.6 keeps one more plan
 ZEROS: Final = 0.25
 #: positions of the lines of a box, where an axis of the result is contiguous, and relative rate
 LINES: Final = ((64, 1.0), (32, 0.95), (16, 0.85))
