@@ -27,8 +27,9 @@ from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import FragLayout
 
-#: value name -> tile axes it varies with, for Refs inside indices.
-RefAxes = Mapping[str, tuple[str, ...]]
+#: value name -> tile axes it varies with, and the length of the aligned runs along each of them in which it has one
+#: value, a power of two; for Refs inside indices.
+RefAxes = Mapping[str, Mapping[str, int]]
 
 
 @by_identity(2048)  # an index is looked at for each question about its access
@@ -155,6 +156,8 @@ def constant_in_vector(e: Expr, axis: str, v: int, refs: RefAxes) -> bool:
     if not varies(e, axis, refs):
         return True
     match e:
+        case Ref(name=name):
+            return refs[name][axis] % v == 0
         case Op(op="floordiv", args=(a, Const(value=c))) if int(c) % v == 0 and int(c) > 0:
             f = affine(a)
             rest_ok = f.const % v == 0 and all(
@@ -187,10 +190,13 @@ def uniform(mask: Expr, axis: str, v: int, refs: RefAxes) -> bool:
 
 
 def _uniform_less(d: Linear, axis: str, v: int, refs: RefAxes) -> bool:
-    """Whether ``d < 0`` is uniform: the other terms are multiples of ``v``, and so is the constant's place."""
+    """Whether ``d < 0`` is uniform: the other terms are constant in a vector.
+
+    Where ``d`` has ``axis`` as a term, they are multiples of ``v``, and so is the constant's place.
+    """
     slope = d.slope(axis)
     others = [(a, c) for a, c in d.terms.items() if not (isinstance(a, Var) and a.name == axis)]
-    if any(c * divisor(a) % v or not constant_in_vector(a, axis, v, refs) for a, c in others):
+    if any((slope and c * divisor(a) % v) or not constant_in_vector(a, axis, v, refs) for a, c in others):
         return False
     match slope:
         case 0:

@@ -42,6 +42,7 @@ from nautilus.ma_tile.lowering.layouts import (
 )
 from nautilus.ma_tile.lowering.operands.computed_operands import operand_chains, packed_chains
 from nautilus.ma_tile.lowering.operands.unpacked import unpacked
+from nautilus.ma_tile.lowering.operands.value_runs import value_runs
 from nautilus.ma_tile.lowering.staging import shared_vec
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
@@ -68,7 +69,7 @@ class Lowering(ABC):
         warps: tuple[int, int],
     ) -> None:  # fmt: skip
         self.kernel, self.buffers, self.mapping, self.dots = kernel, buffers, mapping, dots
-        self.refs = value_axes(kernel)
+        self.refs = value_runs(kernel)
         cost = collect(kernel, buffers, self.refs, mapping.vector_bytes, dots)
         self.candidates: LayoutCandidates = make_layout_candidates(kernel, cost, warps, dots)
         self.b = Builder(self.candidates.template.warps)
@@ -475,10 +476,3 @@ _LOWERED: Mapping[type, Callable[[Lowering, Any], None]] = {
     vr.ForOp: Lowering._for,
 }
 vr.VR.complete(_LOWERED, "lowering to MA-tile IR")
-
-
-def value_axes(kernel: TileKernel) -> dict[str, tuple[str, ...]]:
-    """Value name -> the tile axes that it varies with."""
-    ops = list(vr.walk_ops(kernel.body))
-    out = {v.name: v.type.names for op in ops for v in vr.results(op)}
-    return out | {arg.name: arg.type.names for op in ops if isinstance(op, vr.ForOp) for arg, _ in op.carried}

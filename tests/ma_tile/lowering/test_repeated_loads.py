@@ -9,10 +9,10 @@ import pytest
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Expr, Var
+from nautilus.core.expr.nodes import Expr, Ref, Var
 from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
-from nautilus.ma_tile.analysis.access import repeated_width
+from nautilus.ma_tile.analysis.access import repeated_width, vector_width
 from nautilus.ma_tile.ir.ops import GlobalLoad, walk_ops
 
 K, J = Var("k"), Var("j")
@@ -51,3 +51,34 @@ Y[i, j] = sum[k](X[i, k] * f32(W[j, k // 2] >> u8(4 * (k % 2)) & u8(7)))
     loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad) and op.buffer == "W"]
     assert loads and all((op.vec, op.repeat) == (32, 2) for op in loads)
     assert re.search(r"const uint4 word =[^;]*\bW \+", result.cuda)
+
+
+def test_rows_of_a_table_are_loaded_as_vectors(tmp_path: Path) -> None:
+    """A byte gives the row of a table for eight terms, so that the eight elements of the row are one vector."""
+    text = """
+dim M = 4, N = 256, G = 128
+input X: f16[M, G * 8], C: u8[N, G], T: f16[2, 256, 8]
+output Y: f16[M, N]
+Y[m, n] = sum[g, l: 8](X[m, g * 8 + l] * (T[0, C[n, g], l] + T[1, C[n, g], l]))
+"""
+    module = compile_file(Request(tmp_path / "w.naut", "sm_90a", text=text)).modules["ma-tile"]
+    loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad) and op.buffer == "T"]
+    assert loads and all(op.vec == 8 for op in loads)
+
+
+@pytest.mark.parametrize(
+    ("along", "mask", "found"),
+    [
+        ({"k": 8}, None, 8),
+        ({"k": 4}, None, 4),
+        ({"k": 1}, None, 1),
+        ({"j": 1}, None, 8),
+        ({"k": 8}, 3, 8),
+        ({"k": 2}, 3, 2),
+    ],
+)
+def test_vectors_at_places_that_values_give(along: dict[str, int], mask: int | None, found: int) -> None:
+    """Values with one element for a run of positions give the elements of a vector that is no longer than the run."""
+    row = Ref("c", DType.I32)
+    index, guard = (row, calc("mod", K, integer(8))), None if mask is None else calc("lt", row, integer(mask))
+    assert vector_width(Buffer("T", DType.F16, (256, 8), Space.INPUT), index, guard, "k", 8, {"c": along}) == found

@@ -27,6 +27,9 @@ from nautilus.core.index.sizes import as_extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Update, statements
 
+ISSUES = 3.3e7  # instructions of single threads in a microsecond, on all multiprocessors
+RATE = 4.0e6  # bytes of memory in a microsecond
+
 
 @dataclass(frozen=True, slots=True)
 class Form:

@@ -98,7 +98,7 @@ from nautilus.scalar.analysis.states.computed_operands import computed_operands
 from nautilus.scalar.analysis.states.exponents import exponent, logarithm
 from nautilus.scalar.analysis.states.linear_states import linear_states, reductions
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader, matrix_state
-from nautilus.scalar.analysis.states.recurrences import form_of
+from nautilus.scalar.analysis.states.recurrences import RATE, form_of
 from nautilus.scalar.analysis.states.references import below_reference, expanded
 from nautilus.scalar.analysis.states.row_scales import without_row_scales
 from nautilus.scalar.analysis.states.step_products import LEAST, fits
@@ -107,7 +107,6 @@ from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.recurrences.chunk_recurrences import (
     FEWEST,
-    RATE,
     ROUNDED,
     STEP,
     FencedSteps,

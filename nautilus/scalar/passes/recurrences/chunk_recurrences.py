@@ -59,7 +59,7 @@ from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, pro
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
 from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, reductions, steps_back
-from nautilus.scalar.analysis.states.recurrences import Form, form_of, step_slots
+from nautilus.scalar.analysis.states.recurrences import ISSUES, RATE, Form, form_of, step_slots
 from nautilus.scalar.analysis.states.references import below_reference
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
@@ -68,8 +68,6 @@ from nautilus.targets.memory_rates import LAUNCH
 
 STEP = 0.05  # least microseconds of a step of a recurrence
 ISSUE = 1.3e-3  # microseconds of an instruction of a step in a warp that is alone on its scheduler
-ISSUES = 3.3e7  # instructions of single threads in a microsecond, on all multiprocessors
-RATE = 4.0e6  # bytes of memory in a microsecond
 GAIN = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
 FEWEST = 2  # steps of a chunk
 VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vectors that divide the steps have no masks
