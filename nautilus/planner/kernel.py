@@ -213,6 +213,8 @@ def _groups(g: Draft, reduced: Sequence[str]) -> list[str]:
         return []
     ((name, dot),) = g.dots.items()
     outer = [x for x in reduced if x not in dot.inner]
+    if not all(any(ld.buffer == name for ld in d.reads()) for x in outer for d in g.reducers(x)):
+        return []  # a sum of something else, such as the weights of all heads beside a product for each head
     short = all(g.extent(x) <= MAX_TILE for x in dot.inner)
     return outer if short and len(outer) == 1 and warp_tiles.numbers_matrices(g, name, outer[0]) else []
 

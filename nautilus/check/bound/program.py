@@ -47,6 +47,7 @@ from nautilus.scalar.passes.results.sink_gathers import SinkGathers
 from nautilus.scalar.passes.results.store_partial_sums import StorePartialSums
 from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
 from nautilus.scalar.passes.roundings.defer_roundings import DeferRoundings
+from nautilus.scalar.passes.roundings.round_temps import RoundTemps
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.windows.count_terms import CountTerms
 from nautilus.scalar.passes.windows.join_shifts import JoinShifts
@@ -62,8 +63,9 @@ if TYPE_CHECKING:
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(Simplify(), Inline(schedule), Simplify(), ChooseTerms(spec), ExpandGathers(spec), UnrollReductions()),
-        *(CountTerms(), DeferRoundings(schedule, strict=precision == "strict", again=True)),
+        *(RoundTemps(), Simplify(), Inline(schedule), Simplify(), ChooseTerms(spec)),
+        *(ExpandGathers(spec), UnrollReductions(), CountTerms()),
+        DeferRoundings(schedule, strict=precision == "strict", again=True),
         *(SplitSums(spec), Factor(schedule), Simplify()),
         *(JoinShifts(), SeparateWindows(), SeparateDigits(spec)),
         *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits()),

@@ -249,6 +249,8 @@ def _cuts(
     ends = [(d.name, at) for d in unified.defs for at, a in enumerate(d.red) if a.name == loop]
     least = 2 if all(len(d.red) == 1 for d in unified.defs) else 1  # elements of a chunk
     least = max(least, sectors(unified.defs, row).get(loop, 1))
+    if plan.mapping.engine == "warpgroup":
+        least = max(least, plan.axis(loop).tile)  # a step of matrix units takes as long for fewer terms
     for count in _counts(found[loop] // least, kernel.tiles, many):
         chunks, tile = _chunks(plan.axis(loop).tile, found[loop], count)
         yield tuple(SplitPlan(name, defs[name].red[at].name, chunks, tile) for name, at in ends)

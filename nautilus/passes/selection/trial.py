@@ -74,7 +74,7 @@ def attempt(program: Program, context: Context, after: str, attempts: int = 1) -
                 if failed is not None and step.name == PLANNED and schedule == failed[0]:
                     again = True
                     raise failed[1]
-                module = step.tried(module, ready)
+                module = _tried(step, module, ready)
             return _priced(module, ready)
         except TargetLimitError as error:
             refusal: ScheduleError | UnsupportedError = error.schedule_error()
@@ -86,6 +86,17 @@ def attempt(program: Program, context: Context, after: str, attempts: int = 1) -
         failed, attempts = (schedule, refusal), attempts - (not again)
         context = replace(context, fallbacks=rung)
     return None
+
+
+def _tried(step: Step, module: Any, context: Context) -> Any:
+    """The module after ``step``. An error that is no refusal has a note with the name of the step."""
+    try:
+        return step.tried(module, context)
+    except (ScheduleError, UnsupportedError, TargetLimitError):
+        raise
+    except Exception as error:
+        error.add_note(f"in pass {step.stage.name}/{step.name}")
+        raise
 
 
 def _priced(module: MemModule, context: Context) -> Trial:

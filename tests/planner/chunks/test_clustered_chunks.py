@@ -79,8 +79,7 @@ def test_a_condition_on_rows_keeps_the_kernel_between(condition: str, terms: int
     made = travel(text, "sm_90a", until="ma-tile").result
     names = [k.name for k in made.modules["ma-tile"].kernels]
     assert [k.cluster for k in made.modules["ma-tile"].kernels] == [cluster] * len(names)
-    few = "* i" in condition  # half of the terms, which are not worth a split
-    assert names == (["Y"] if cluster > 1 else ["Y", "Y_masked"] if few else ["Y_acc_part", "Y_acc_part_masked", "Y"])
+    assert names == (["Y"] if cluster > 1 else ["Y_acc_part", "Y_acc_part_masked", "Y"])
 
 
 def compiled(text: str) -> Context:

@@ -67,7 +67,7 @@ def shape(plan: KernelPlan) -> tuple[str, int, int]:
         (SOFTMAX, 32768, ("tile", 32768, 16)),
         (DIVERGENCE, 32000, ("loop", 4096, 4)),
         (SOFTMAX, 12288, ("loop", 4096, 4)),  # a quarter of a tile would be unused
-        (SOFTMAX, 40960, ("loop", 8192, 8)),
+        (SOFTMAX.replace("M = 64", "M = 512"), 40960, ("loop", 8192, 8)),
         (SOFTMAX, 65536, ("loop", 16384, 16)),
         (WEIGHTED, 16384, ("tile", 16384, 8)),
         (WEIGHTED, 32768, ("loop", 16384, 16)),  # two operands have no room in registers
