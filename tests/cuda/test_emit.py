@@ -28,7 +28,8 @@ def test_text_repeats_and_holds_nothing_unused(name: str) -> None:
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_compiles_without_a_warning(name: str) -> None:
-    built = compile_cuda(emit_module(PRINTED[name]), "sm_80")
+    module = PRINTED[name]
+    built = compile_cuda(emit_module(module), module.target)
     assert "warning" not in built.log.lower(), built.log
     assert all(r.spill_stores == r.spill_loads == 0 for r in built.resources)
 

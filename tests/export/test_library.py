@@ -18,7 +18,7 @@ from nautilus.runtime.nvrtc import include_paths
 
 GXX = shutil.which("g++")
 SPEC = (
-    "dim M = runtime, N = 1024, K = 1024\nassume M % 8 == 0\ninput A: f16[M, K]\ninput B: f16[N, K]\nscalar s: f32\n"
+    "dim M = runtime, N = 2048, K = 1024\nassume M % 8 == 0\ninput A: f16[M, K]\ninput B: f16[N, K]\nscalar s: f32\n"
     "output C: f32[M, N]\nC[i, j] = sum[k](A[i, k] * B[j, k]) * s\n"
 )
 USER = """#include "k.h"

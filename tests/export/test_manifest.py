@@ -20,7 +20,7 @@ from nautilus.runtime.execute import plan_of
 
 ROOT = Path(__file__).parents[2]
 SPEC = (
-    "dim M = runtime, N = 1024, K = 1024\nassume M % 8 == 0\ninput A: f16[M, K]\ninput B: f16[N, K]\n"
+    "dim M = runtime, N = 2048, K = 1024\nassume M % 8 == 0\ninput A: f16[M, K]\ninput B: f16[N, K]\n"
     "scalar s: f32 = 2.0\n"
     "output C: f32[M, N]\nC[i, j] = sum[k](A[i, k] * B[j, k]) * s\n"
 )
@@ -49,7 +49,7 @@ def test_a_cubin_has_a_manifest_beside_it(folder: Path) -> None:
     found = json.loads((folder / "k.manifest.json").read_text())
     assert found["cubin"] == hashlib.sha256((folder / "k.cubin").read_bytes()).hexdigest()
     assert [(t["name"], t["role"], t["dtype"], t["shape"]) for t in found["tensors"]] == [
-        ("A", "input", "f16", ["M", 1024]), ("B", "input", "f16", [1024, 1024]), ("C", "output", "f32", ["M", 1024]),
+        ("A", "input", "f16", ["M", 1024]), ("B", "input", "f16", [2048, 1024]), ("C", "output", "f32", ["M", 2048]),
     ]  # fmt: skip
     scalars = {s["name"]: s for s in found["scalars"]}
     assert scalars["s"]["default"] == 2.0 and scalars["M"]["size"] and not scalars["s"]["size"]

@@ -42,6 +42,22 @@
 ; TOLERANCE: 1e-5
 ; CHECK: index c < 3 : bool[c: 4]
 
+; CASE: consumers of one warp need no named barriers
+; INPUT: sums.ma
+; EDIT: grid 8 => grid 32
+; EDIT: f32[4, 2 => f32[16, 2
+; EDIT: c:4x1 => c:16x1
+; EDIT: c: 4 => c: 16
+; EDIT: 64, 32 => 256, 32
+; EDIT: warps 4 => warps 16
+; EDIT: *:4 => *:16
+; PLAN: part {"mapping": {"engine": "warp", "combine_in_block": true}}
+; RUN: combine-in-block
+; COMPLETE:
+; TOLERANCE: 1e-5
+; CHECK: role partial warps 0..16 consumers 16 {
+; CHECK: barrier (1 + consumer), 32
+
 ; CASE: blocks are numbered in any order
 ; INPUT: sums.ma
 ; EDIT: let c = block // 2 => let c = 3 - block % 4
@@ -128,8 +144,10 @@
 ; EDIT: c:4x1 => c:16x1
 ; EDIT: c: 4 => c: 16
 ; EDIT: 64, 32 => 256, 32
-; EDIT: warps 4 => warps 16
-; EDIT: *:4 => *:16
+; EDIT: warps 4 => warps 32
+; EDIT: *:4 => *:32
+; EDIT: warps 1 => warps 2
+; EDIT: warp() => warp(*:2)
 ; PLAN: part {"mapping": {"engine": "warp", "combine_in_block": true}}
 ; RUN: combine-in-block
 ; ERROR: kernel part: 16 consumers need more named barriers than a block has
