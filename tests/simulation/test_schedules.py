@@ -151,7 +151,7 @@ def test_a_plan_is_launched_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
 def test_runs_with_divided_columns(arch: str, tmp_path: Path) -> None:
     """Consumers divide the columns of the second product, or the warps of a block do."""
-    case = prepare(Request(Path("given.naut"), arch, text=dedent(LATENT).lstrip()))
+    case = prepare(Request(Path("given.naut"), arch, text=dedent(LATENT).lstrip(), schedule=Schedule(splits=())))
     names = [k.name for k in case.module.kernels]
     assert names == (["O", "O_masked"] if arch == "sm_90a" else ["O"])
     found = differences(case, [0, 3], tmp_path)
@@ -161,7 +161,8 @@ def test_runs_with_divided_columns(arch: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", COMPUTED)
 def test_runs_with_computed_tiles(name: str, tmp_path: Path) -> None:
     """Consumers make the tile that both products read, each its own columns, in one kernel."""
-    case = prepare(Request(Path("given.naut"), "sm_90a", text=dedent(COMPUTED[name]).lstrip()))
+    whole = Schedule(splits=())
+    case = prepare(Request(Path("given.naut"), "sm_90a", text=dedent(COMPUTED[name]).lstrip(), schedule=whole))
     schedule = case.result.context.schedule
     assert schedule is not None and {k.mapping.engine for k in schedule.kernels if k.name == "O"} == {"warpgroup"}
     found = differences(case, [0, 3], tmp_path)

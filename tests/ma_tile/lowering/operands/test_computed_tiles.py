@@ -14,6 +14,7 @@ from nautilus.check.compare import relative
 from nautilus.check.inputs import generate
 from nautilus.check.levels import run
 from nautilus.core.errors import VerifyError
+from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.interp import run_spec
 from nautilus.ma_tile.text.printer import format as ma_format
@@ -24,9 +25,10 @@ from tests.simulation.test_schedules import COMPUTED
 
 
 def lowered(name: str) -> str:
-    """The final MA-tile IR."""
-    text = dedent(COMPUTED[name]).lstrip()
-    return ma_format(compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="ma-tile")).modules["ma-tile"])
+    """The final MA-tile IR of kernels without chunks."""
+    text, whole = dedent(COMPUTED[name]).lstrip(), Schedule(splits=())
+    request = Request(Path("given.naut"), "sm_90a", text=text, until="ma-tile", schedule=whole)
+    return ma_format(compile_file(request).modules["ma-tile"])
 
 
 @pytest.mark.parametrize("name", COMPUTED)
