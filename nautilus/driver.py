@@ -60,7 +60,7 @@ def compile_variant(
             pipeline = Pipeline([*checks, repeated, *known, *instruments], kept=kept)
             start, after = read_input(request, result, pipeline)
             _run_stages(result, start, after, request.until, pipeline, checked=not request.gives_kernels)
-            kept_plan = repeated.accepted(result, accept)
+            kept_plan = repeated.kept_plan(result, accept)
             if kept_plan is None:
                 result.lookup_failure, result.refused, result.later = lookup_failure, refused, later
                 return result

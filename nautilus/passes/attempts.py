@@ -96,10 +96,10 @@ class Repeated:
         except (ScheduleError, UnsupportedError):
             return False
 
-    def accepted(self, result: Result, accept: Callable[[Result], None] | None) -> Request | None:
-        """The request that keeps the plan that spilled, where ``result`` is slower by :data:`SLOWER`; None if not.
+    def kept_plan(self, result: Result, accept: Callable[[Result], None] | None) -> Request | None:
+        """The request that keeps the plan that spilled, where ``result`` is predicted to be slower by :data:`SLOWER`.
 
-        Raises what ``accept`` raises, which is asked first.
+        None where ``result`` stays.  Raises what ``accept`` raises for it.
         """
         if accept is not None:
             accept(result)

@@ -51,9 +51,8 @@ def converted_gemm(
         return None
     tile = blocks(rows, ROWS) * ROWS
     result = max(x.buffer.dtype.bytes for x in unified.defs)
-    epilogue: WarpgroupEpilogue = (
-        "tma" if result < DType.F32.bytes else "direct"
-    )  # accumulators of f32 fill whole sectors
+    # accumulators of f32 fill whole sectors
+    epilogue: WarpgroupEpilogue = "tma" if result < DType.F32.bytes else "direct"
     room = limits.smem_block - _SPACE - (2 * result * tile * COLUMNS if epilogue == "tma" else 0)
     stages = min(MOST_STAGES, room // (step * (DType.F16.bytes * tile + COLUMNS)))
     if stages < LEAST_STAGES:

@@ -11,7 +11,7 @@ one in each reader.  All three have the same results, and here the same program:
                                                     B[i] sum= cast<f32>(S_rounded[i, j])
 
 The store of a typed temp rounds as the conversion does (``grammar/README.md``, "Numbers"), so no bit changes.  Types
-are those of floating-point numbers of 16 bits or fewer.
+are those of floating-point numbers of 16 and of 8 bits.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program, expressions, statements, with_expressions
 from nautilus.scalar.rewriting import find_defs, fresh_name, map_kernels, map_statements, put_defs, with_body
-
-_BITS = 16  # of the widest type that a temp takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ def _conversion(e: Expr) -> Op | None:
 
 
 def _is_narrow(t: DType) -> bool:
-    return t.is_float and t.bits <= _BITS
+    return t.is_half or t.is_float8
 
 
 def _readers(program: Program) -> Mapping[str, tuple[DType | None, ...]]:
