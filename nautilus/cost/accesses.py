@@ -1,7 +1,8 @@
 """What accesses of warps to memory cost beside their bytes.
 
 Loads: lines of L1 that each instruction touches, and sectors that a block moves from L2.  Stores: instructions, sectors
-that they write in part, and atomic operations that wait for each other.
+that they write in part, and atomic operations that wait for each other.  Shared memory: wavefronts, which conflicts of
+banks add.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from nautilus.cost.estimates import estimated
 from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.analysis.sectors import ENDS, LINE, sectors
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.layout import WAVEFRONT, FragLayout, wavefronts
 from nautilus.ma_tile.ir.ops import Frag, GlobalLoad, GlobalStore, MemKernel, TmaLoad, walk_ops
 from nautilus.ma_tile.ir.traverse import bound
 from nautilus.ma_tile.ir.values import Smem
@@ -81,6 +82,16 @@ def with_strides(buffer: Buffer) -> Buffer:
     computed = (n for n in (*buffer.shape, *own) if not isinstance(n, int))
     sizes = {p.name: nominal(p) for n in computed for p in walk(n) if isinstance(p, Param)}
     return replace(buffer, strides=pad([nominal(n) for n in buffer.shape], buffer.strides, sizes))
+
+
+def shared_bytes(
+    op: ma.SharedLoad | ma.SharedStore | ma.MatrixLoad | ma.MatrixStore, stage: Smem, layout: FragLayout
+) -> int:
+    """The bytes that ``op`` moves for a warp, at least those that its wavefronts could."""
+    size = layout.registers * stage.dtype.bytes * 32
+    if isinstance(op, ma.SharedLoad | ma.SharedStore):
+        return max(size, WAVEFRONT * wavefronts(stage.layout(op.slot.swizzle), stage.axes, layout, op.vec))
+    return size
 
 
 class PlainLoads:

@@ -163,7 +163,8 @@ def loop_end(
     An element of which the other extreme makes the loop longer is that, such as the length of a window that ends at it.
     ``segments``: the lengths of segments by the tensors that have their ends; ``windows``: the ends of windows.
     """
-    usual, other = (-FAR, FAR) if starts else (FAR, -FAR)
+    far = FAR // max(1, _factor(e))  # a product of it with a constant wraps no more than it does
+    usual, other = (-far, far) if starts else (far, -far)
 
     def value(env: Mapping[str, Any], turned: Collection[str] = (), usual: Any = usual) -> Any:
         def read(n: Expr) -> Any:
@@ -189,6 +190,18 @@ def loop_end(
     one = {v: np.ravel(x)[min(last, np.size(x) - 1)] for v, x in env.items() if not isinstance(x, tuple)}
     top = _first_of(lambda n: value(one, usual=n), FAR)
     return value(env, usual=lambda n: spread(n, env, top))
+
+
+def _factor(e: Expr) -> int:
+    """The greatest constant by which ``e`` multiplies an element that it reads; 0 where it reads none."""
+    match e:
+        case Load():
+            return 1
+        case Op(op="mul", args=(a, Const(value=value))):
+            return max(1, abs(int(value))) * _factor(a)
+        case Op(args=args):
+            return max(map(_factor, args), default=0)
+    return 0
 
 
 def _first_of(at: Callable[[int], Any], most: int) -> int:

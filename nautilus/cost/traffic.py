@@ -112,7 +112,8 @@ def _read_again(module: MemModule, work: Work, boxes: Sequence[_Box], slots: int
     found = sum(max(0.0, read - sum(x for n, x in sizes if n == name)) for name, read in tables.items())
     again = float(np.mean(work.consumer.read)) - once - found
     scale = work.tiles / work.evaluated
-    kept = float(sum(min(slots * size, b.distinct * scale) for (_, size), b in zip(sizes, boxes, strict=True)))
+    held = (min(slots * size, b.distinct * scale, _size(module, n)) for (n, size), b in zip(sizes, boxes, strict=True))
+    kept = float(sum(held))
     return max(0.0, float(again)) * max(0.0, 1.0 - KEPT * l2_bytes / max(1.0, kept))
 
 

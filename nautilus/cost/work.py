@@ -22,6 +22,7 @@ from nautilus.cost.accesses import (
     box_rows,
     box_share,
     row_work,
+    shared_bytes,
     shares_loads,
     store_work,
     unmasked_share,
@@ -413,8 +414,8 @@ class Counter:
         """Count the bytes of a fragment in shared memory, and the instructions that move them."""
         f = op.result if isinstance(op, ma.SharedLoad | ma.MatrixLoad) else op.value
         vec = op.vec if isinstance(op, ma.SharedLoad | ma.SharedStore) else 8
-        count = self.registers(f)
-        self.counts.shared = self.counts.shared + times * float(count * f.type.dtype.bytes * 32 * self.warps)
+        count, size = self.registers(f), shared_bytes(op, self.smem[op.slot.buffer], self.kernel.layouts[f.layout])
+        self.counts.shared = self.counts.shared + times * float(size * self.warps)
         self.elementwise(times, self.warps * count / max(1, vec))
 
     # -- memory ---------------------------------------------------------------------------------

@@ -36,6 +36,9 @@ from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 
+WAVEFRONT = 128  # bytes of shared memory that one wavefront moves at most
+_BANKS, _WORD, _LANES = 32, 4, 32
+
 Ints = NDArray[np.int64]
 
 
@@ -257,3 +260,26 @@ def tile_shape(axes: tuple[TileAxis, ...]) -> tuple[int, int]:
     """(rows, columns) of a tile in shared memory: the last axis is contiguous."""
     sizes = [a.size for a in axes] or [1]
     return prod(sizes[:-1]), sizes[-1]
+
+
+@lru_cache(maxsize=1024)  # trials have most accesses in common
+def wavefronts(place: SmemLayout, axes: tuple[TileAxis, ...], layout: FragLayout, vec: int) -> int:
+    """Wavefronts of one warp that loads or stores a fragment of ``layout`` in a tile, ``vec`` elements at a time.
+
+    Shared memory has 32 banks of 4 bytes.  A wavefront serves lanes whose words lie in different banks, or are the same
+    word; an instruction of 8 bytes a lane has the lanes in two halves, one of 16 bytes in four quarters (CUDA C++
+    Programming Guide, shared memory of compute capability 5.x).
+    """
+    rows: Ints = np.zeros((1, 1, 1), np.int64)
+    for a in axes[:-1]:
+        rows = rows * a.size + layout.coords(a.name)[:1]
+    columns = layout.coords(axes[-1].name)[:1] if axes else rows
+    address = place.address(rows % max(1, place.rows), columns % max(1, place.cols))
+    address = np.broadcast_to(address, (1, _LANES, layout.registers))[0, :, ::vec]
+    words = max(1, vec * place.dtype.bytes // _WORD)
+    together, total = _LANES // words, 0
+    for access in (address // _WORD).T:
+        for first in range(0, _LANES, together):
+            found = np.unique(access[first : first + together, None] + np.arange(words))
+            total += int(np.bincount(found % _BANKS).max())
+    return total

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Load, Ref, walk
 from nautilus.core.records import dataclass
@@ -18,7 +16,7 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
 from nautilus.ma_tile.analysis.sectors import sectors
-from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.layout import FragLayout, SmemLayout, tile_shape, wavefronts
 from nautilus.ma_tile.lowering.layouts import spread
 from nautilus.ma_tile.lowering.staging import ordered, pad_for, shared_vec
 
@@ -27,7 +25,6 @@ STORES, LOADS = 0.75, 0.5  # sectors that the other layout touches, at most, as 
 LOOPED = 0.2  # LOADS in a loop, each iteration of which has the barriers
 OPERANDS = 0.25  # LOADS in a kernel of MMAs, whose fragments have 16 bytes in a row
 WIDE = 8  # bytes of a vector that is worth its instruction: another access finds the rest of its sector in L1
-BANKS = 32
 WORD = 4  # bytes of a bank
 
 
@@ -94,20 +91,7 @@ def stage_between(type_: TileType, source: FragLayout, target: FragLayout) -> St
         for pad in (pad_for(row), WORD * (1 + (row // WORD) % 2) + -row % WORD):
             aligned = (row + pad) & -(row + pad)
             store, load = (min(shared_vec(x, axes, type_.dtype), max(1, aligned // size)) for x in (source, target))
-            made = Staging(axes, pad, store, load)
-            cycles = _wavefronts(source, made, type_.dtype, store) + _wavefronts(target, made, type_.dtype, load)
-            found.append((cycles, n, made))
+            place = SmemLayout(*tile_shape(axes), type_.dtype, 0, pad)
+            cycles = wavefronts(place, axes, source, store) + wavefronts(place, axes, target, load)
+            found.append((cycles, n, Staging(axes, pad, store, load)))
     return min(found, key=lambda x: x[:2])[2]
-
-
-def _wavefronts(layout: FragLayout, stage: Staging, dtype: DType, vec: int) -> int:
-    """Cycles that a warp's accesses to ``stage`` take: those of its first access, for all of its registers."""
-    pitch = stage.axes[-1].size * dtype.bytes + stage.pad
-    address, step = np.zeros(32, np.int64), pitch
-    for axis in reversed(stage.axes[:-1]):
-        address = address + layout.coords(axis.name)[0, :, 0] * step
-        step *= axis.size
-    address = address + layout.coords(stage.axes[-1].name)[0, :, 0] * dtype.bytes
-    words = (address[:, None] + np.arange(0, max(1, vec * dtype.bytes), WORD)) // WORD
-    each = np.bincount(np.flatnonzero(np.bincount(words.ravel())) % BANKS, minlength=BANKS)
-    return int(each.max()) * (layout.registers // vec)

@@ -293,7 +293,7 @@ class _WarpLowering(Lowering):
         frag = self.any_form(entry.value)
         own, type_ = self.b.layouts[frag.layout], entry.value.type
         axes = spill_axes(type_.axes, own)
-        if plan.instr != "fma" and type_.dtype.bytes != 2:
+        if plan.instr != "fma" and type_.dtype.bytes not in (2, 4):  # of which instructions read the columns as well
             axes = (*(a for a in type_.axes if a.name != plan.k), *(a for a in type_.axes if a.name == plan.k))
         where = place(axes, type_.dtype, plan.instr, plan.k)
         buffer = self.stage_buffer(entry, f"s_{entry.value.name}", type_.dtype, axes, where.swizzle, where.pad)
