@@ -66,6 +66,15 @@ def store_work(buffer: Buffer, op: GlobalStore, layout: FragLayout, warps: int) 
     return StoreWork(issue=2 * count, sectors=count * found.part)
 
 
+def copy_work(buffer: Buffer, op: ma.AsyncCopy, layout: FragLayout, elements: int) -> tuple[float, float]:
+    """The instructions of a copy of ``elements`` by all warps, and the cycles in which L1 looks up their lines."""
+    count = elements / max(1, op.vec) / 32
+    if any(refs(e) for e in op.index):  # vectors of rows that an element chooses
+        return count, count * op.vec * buffer.dtype.bytes * 32 / LINE
+    each = sectors(buffer, op.index, layout, op.vec)
+    return count, count * max(each.finds, each.size / LINE)
+
+
 def row_work(stage: Smem) -> StoreWork:
     """The work of a store of the rows of ``stage``."""
     size = prod(a.size for a in stage.axes) * stage.dtype.bytes

@@ -21,6 +21,7 @@ from nautilus.cost.accesses import (
     alone,
     box_rows,
     box_share,
+    copy_work,
     row_work,
     shared_bytes,
     shares_loads,
@@ -293,7 +294,10 @@ class Counter:
         self.copied(op.slot, op.buffer, op.index, times, env, unmasked_share(op.mask, env, stage.axes))
         self.pipeline(op.slot, stage.stages, False)
         gathered = any(isinstance(n, Ref) for e in op.index for n in walk(e))
-        self.elementwise(times, stage.stage_bytes / 16 / 32 * (GATHERED if gathered else COPIED))
+        layout, elements = self.kernel.layouts[op.threads], stage.stage_bytes // stage.dtype.bytes
+        issue, finds = copy_work(self.shapes[op.buffer], op, layout, elements)
+        self.elementwise(times, issue * (GATHERED if gathered else COPIED))
+        self.counts.finds = self.counts.finds + times * finds
 
     def load(self, op: ma.GlobalLoad, times: Any, env: dict[str, Any]) -> None:
         """Count a load to registers."""
@@ -414,9 +418,9 @@ class Counter:
         """Count the bytes of a fragment in shared memory, and the instructions that move them."""
         f = op.result if isinstance(op, ma.SharedLoad | ma.MatrixLoad) else op.value
         vec = op.vec if isinstance(op, ma.SharedLoad | ma.SharedStore) else 8
-        count, size = self.registers(f), shared_bytes(op, self.smem[op.slot.buffer], self.kernel.layouts[f.layout])
+        size = shared_bytes(op, self.smem[op.slot.buffer], self.kernel.layouts[f.layout])
         self.counts.shared = self.counts.shared + times * float(size * self.warps)
-        self.elementwise(times, self.warps * count / max(1, vec))
+        self.elementwise(times, self.warps * self.registers(f) / max(1, vec))
 
     # -- memory ---------------------------------------------------------------------------------
     def store(self, op: ma.GlobalStore, times: Any, env: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ from nautilus.planner.products.boxes import Side, side
 from nautilus.planner.products.converted_rows import converted_gemm
 from nautilus.planner.products.divided_columns import Chain, chain_of
 from nautilus.planner.products.divided_columns import sizes as divided_columns_sizes
-from nautilus.planner.products.dots import Dot, dot_of, full_operands, half_operands
+from nautilus.planner.products.dots import Dot, dot_of, full_operands, half_operands, step_of_digit
 from nautilus.planner.products.few_rows import ROW, few_rows_gemm
 from nautilus.planner.products.parts import gemm_in_parts
 from nautilus.planner.warpgroup import STEP, extent, with_tiles
@@ -103,10 +103,15 @@ def size_kernel(
     if place is not None and sides is not None:
         few = light or bool(_chosen(dots))
         wide = _warpgroup_gemm(plan, unified, limits, sides, products, DType.F16, few) if warpgroup else None
-        return wide or _gemm(plan, unified, limits, *place)
+        return wide or _within_digit(_gemm(plan, unified, limits, *place), products, loops[0])
     if len(spread) == 1 and len(rows | columns) == 1:
         return _chained(plan, unified, limits, next(iter(spread)), loops[0], dots, warpgroup, light)
     return plan
+
+
+def _within_digit(plan: KernelPlan, products: list[Def], loop: str) -> KernelPlan:
+    """``plan`` with a step in which the taps of a filter stay the same."""
+    return with_tiles(plan, {loop: step_of_digit(products, loop, plan.axis(loop).tile)}, plan.mapping)
 
 
 def _warpgroup_gemm(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from math import gcd, prod
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, loads
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, loads, walk
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.simplify import linear_in
 from nautilus.core.index.sizes import nominal
@@ -20,6 +20,7 @@ from nautilus.scalar.analysis.definitions import Def, size
 
 LARGE = 128  # elements along each axis of products whose loops run one after another
 ONE_BY_ONE = 4096  # terms of all of them at most
+UNIT = 16  # terms of a step, from which on matrix instructions of 16 bits have no padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,20 @@ def computed_operands(defs: Iterable[Def], loop: str) -> Iterator[tuple[Op, tupl
 def digit(operands: list[Load], loop: str) -> int:
     """The number of positions of ``loop`` after which all of its digits but the innermost one stay the same, or 0."""
     return gcd(*(n for ld in operands for e in ld.index for n in _periods(e, loop)))
+
+
+def step_of_digit(defs: Iterable[Def], loop: str, step: int) -> int:
+    """The part of ``step`` in which the positions that divisions make of ``loop`` stay the same; else ``step``.
+
+    Such are the taps of a filter, whose channels follow one another in the loop.  Each element would have divisions of
+    its own, where vectors lie neither along the innermost digit nor along another axis.
+    """
+    read = [ld for d in defs for ld in loads(matrix_part(d)) if ld.index and loop in free_vars(ld)]
+    last = [x for ld in read for x in walk(ld.index[-1]) if loop in free_vars(x)]
+    if not last or any(isinstance(x, Op) and x.op == "mod" and x.args[0] == Var(loop, x.dtype) for x in last):
+        return step
+    within = gcd(step, digit(read, loop))
+    return within if within >= UNIT else step
 
 
 def _periods(e: Expr, loop: str) -> Iterator[int]:

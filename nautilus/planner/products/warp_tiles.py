@@ -18,7 +18,7 @@ from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2
 from nautilus.core.types import DType
 from nautilus.planner.draft import Draft
-from nautilus.planner.products.dots import full_operands, step_within
+from nautilus.planner.products.dots import full_operands, step_of_digit, step_within
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, TILE
 
@@ -165,7 +165,8 @@ def step(g: Draft) -> int:
         return 1
     contracted_only = all(a.name != g.loop for d in g.defs for a in d.par)
     least = (1 if _is_thin(g) else FEW_TERMS) if _is_small(g) else 16
-    return step_within(_products(g), max(least, min(32 if contracted_only else 64, ceil_pow2(g.extent(g.loop)))))
+    most = step_within(_products(g), max(least, min(32 if contracted_only else 64, ceil_pow2(g.extent(g.loop)))))
+    return step_of_digit(_products(g), g.loop, most)
 
 
 def numbers_matrices(g: Draft, name: str, axis: str) -> bool:
