@@ -85,12 +85,11 @@ def _two(n: int) -> int:
 
 
 def spill_axes(axes: tuple[TileAxis, ...], layout: FragLayout) -> tuple[TileAxis, ...]:
-    """Axis order for storing a fragment: its longest register run becomes contiguous."""
+    """Axis order for storing a fragment: its longest register run becomes contiguous, else its neighbouring lanes."""
     if not axes:
         return axes
-    runs = {a.name: register_run(layout, a.name) for a in axes}
-    best = max(runs.values())
-    return ordered(axes, [a.name for a in axes if runs[a.name] == best][-1])
+    near = layout.lane[0].axis if layout.lane else None
+    return ordered(axes, max(axes, key=lambda a: (register_run(layout, a.name), a.name == near, axes.index(a))).name)
 
 
 def shared_vec(layout: FragLayout, axes: Sequence[TileAxis], dtype: DType) -> int:

@@ -121,7 +121,7 @@ class _Chains:
         if fragment and (plan.instr in WGMMA or last in (plan.k, None)):
             layout = a_fragment(plan, self.sizes)
         else:
-            last = last or v.type.axes[-1].name
+            last = last or self._lanes(v)
             layout = spread(ordered(v.type.axes, last), self._vec(v, last), self.warps)
         names = set(v.type.names)
         return dict.fromkeys(
@@ -142,6 +142,12 @@ class _Chains:
                 if axis is not None and buffer.dtype.bytes <= 2 and self._width(s, axis) > 1:
                     return axis
         return None
+
+    def _lanes(self, v: Value) -> str:
+        """The axis whose neighbours neighbouring lanes have: that along which a load for ``v`` is contiguous."""
+        whole = [s for s in self._loads(v) if set(s.result.type.names) == set(v.type.names)]
+        near = (contiguous_axis(self.buffers[s.buffer], s.index, v.type.names, self.refs) for s in whole)
+        return next((x for x in near if x is not None), v.type.axes[-1].name)
 
     def _vec(self, v: Value, axis: str) -> int:
         """Vector width along ``axis`` of the loads that ``v`` is computed from."""
