@@ -248,6 +248,7 @@ class Counter:
         inner = {**env, op.var: np.maximum((low + high) // 2, low), f"{op.var}#": ends}
         self.depth += 1
         outer, self.iterations = self.iterations, (op.var, low, trips)
+        self.reads.carried(op)
         around, self.unrolled = self.unrolled, self.unrolled * (op.unroll or 1)
         for value, share in choices(op, low, high, self.segments) or [(inner[op.var], 1.0)]:
             chosen = {op.var: value, f"{op.var}#": (value, value)} if share < 1 else {}

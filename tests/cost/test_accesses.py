@@ -126,3 +126,29 @@ def test_steps_of_a_recurrence_wait_for_each_other() -> None:
       }
     }"""
     assert 15 < microseconds(text) < 40
+
+
+#: 2048 blocks read eight rows of 4 kB each, which a table chooses; the table of a block is chosen by one more element
+PAGES = """module pages target sm_90a {
+  input seq: i32[2048]
+  input page: i32[64, 8]
+  input K: f16[65536, 2048]
+  kernel Y grid 2048 warps 4 min_blocks 1 {
+    let b = block
+    layout #c = reg(c:8x1, c:2x1024) lane(c:32x8) warp(c:4x256)
+    layout #one = reg() lane(*:32) warp(*:4)
+    %s = ld.global seq[b] vec 1 : i32 #one
+    %first = ld.global page[%s, 0] where %s >= 0 and %s < 64 vec 1 : i32 #one
+    %last = for c0 in 0..8 carry(%p = %first) {
+      %k = ld.global K[%p, c] where %p >= 0 and %p < 65536 vec 8 : f16[c: 2048] #c
+      %next = ld.global page[%s, c0 + 1] where c0 + 1 < 8 and %s >= 0 and %s < 64 vec 1 : i32 #one
+      yield %next
+    }
+  }
+}"""
+
+
+def test_rows_whose_places_are_loaded_ahead_through_two_tables_are_read_from_memory() -> None:
+    """Each block has rows of its own, which are not those that the first iteration reads."""
+    read = 2048 * 8 * 4096
+    assert read <= estimate(parse(PAGES), ARCH).bytes <= 1.05 * read
