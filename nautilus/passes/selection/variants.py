@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations, product
 from math import inf, isqrt, lcm, prod
 
@@ -134,8 +135,8 @@ def _sized(
 ) -> Variants | None:  # fmt: skip
     """The variants by sizes; None where one schedule serves all of them."""
     schedules = _Schedules(replace(request, refused=general.refused), spec, compile_one)
-    candidates = list[Candidate]()
-    times, bounds = Predicted(candidates, predictions), {d.name: d.bound or MAX_DIM for d in varied(spec)}
+    candidates, bounds = list[Candidate](), {d.name: d.bound or MAX_DIM for d in varied(spec)}
+    times = Predicted(candidates, predictions, partial(_with_given, spec, {*_given_by_others(spec)}))
 
     def add(found: Iterable[Candidate], to: Sequence[int] = ()) -> list[int]:
         """``to`` and the numbers of ``found``, candidates from now on, without what the first one beats."""
@@ -452,6 +453,11 @@ def _points(spec: Spec, grids: Mapping[str, Sequence[int]]) -> Iterator[Point]:
 def _all_sizes(spec: Spec, given: Point) -> dict[str, int]:
     """The sizes ``given``, and for each other runtime dim one near its nominal size that fits them."""
     return samples([replace(d, sample=given.get(d.name)) for d in spec.runtime_dims], spec.facts, NOMINAL)
+
+
+def _with_given(spec: Spec, given: Collection[str], sizes: Point) -> Point:
+    """``sizes``, and those of the dims ``given`` that follow from them, as the number of ends of ``B`` segments."""
+    return {**sizes, **{n: x for n, x in _all_sizes(spec, sizes).items() if n in given}} if given else sizes
 
 
 def varied(spec: Spec) -> tuple[Dim, ...]:
