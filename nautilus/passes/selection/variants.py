@@ -26,8 +26,7 @@ from itertools import permutations, product
 from math import inf, isqrt, lcm, prod
 
 from nautilus.core.errors import AssemblerError, DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
-from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Op, Param, Reduce, walk
+from nautilus.core.expr.nodes import Param, Reduce, walk
 from nautilus.core.index.sizes import MAX_DIM, NOMINAL
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule
@@ -136,7 +135,7 @@ def _sized(
     """The variants by sizes; None where one schedule serves all of them."""
     schedules = _Schedules(replace(request, refused=general.refused), spec, compile_one)
     candidates, bounds = list[Candidate](), {d.name: d.bound or MAX_DIM for d in varied(spec)}
-    times = Predicted(candidates, predictions, partial(_with_given, spec, {*_given_by_others(spec)}))
+    times = Predicted(candidates, predictions, partial(_with_given, spec, {*size_facts.given_by_others(spec)}))
 
     def add(found: Iterable[Candidate], to: Sequence[int] = ()) -> list[int]:
         """``to`` and the numbers of ``found``, candidates from now on, without what the first one beats."""
@@ -467,23 +466,13 @@ def varied(spec: Spec) -> tuple[Dim, ...]:
     """
     axes = [a for d in spec.definitions for a in d.axes]
     names = {a.extent.name for a in axes if isinstance(a.extent, Param)} | _reduced(spec)
-    return tuple(d for d in spec.launch_dims if d.name in names - {*_given_by_others(spec)})[:VARIED]
+    return tuple(d for d in spec.launch_dims if d.name in names - {*size_facts.given_by_others(spec)})[:VARIED]
 
 
 def _reduced(spec: Spec) -> set[str]:
     """The runtime sizes of the axes of reductions."""
     axes = (a for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes)
     return {a.extent.name for a in axes if isinstance(a.extent, Param)}
-
-
-def _given_by_others(spec: Spec) -> Iterator[str]:
-    """The last dim of each fact that equates sums and products of several runtime sizes."""
-    late = [d.name for d in spec.runtime_dims]
-    for part in (c for f in spec.facts if not f.promised for c in conjuncts(f.condition)):
-        used = {n.name for n in walk(part) if isinstance(n, Param)}
-        ops = {n.op for e in getattr(part, "args", ()) for n in walk(e) if isinstance(n, Op)}
-        if isinstance(part, Op) and part.op == "eq" and len(used) > 1 and ops <= {"add", "sub", "mul"}:
-            yield max((n for n in used if n in late), key=late.index)
 
 
 def _steps(dim: Dim, sizes: Sequence[int]) -> list[int]:

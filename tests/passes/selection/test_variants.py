@@ -247,7 +247,7 @@ def test_sizes_that_facts_give_and_rows_that_no_axis_counts_do_not_vary() -> Non
     points = [*variants._points(spec, variants._grids(spec, variants.GRID))]
     assert {"T": 8192, "B": 1} in points
     assert variants._all_sizes(spec, {"T": 16, "B": 64}) == {"T": 16, "B": 64, "B1": 65, "Pages": 4096}
-    given = {*variants._given_by_others(spec)}  # predictions know them: of B segments, each has a share of the rows
+    given = {*size_facts.given_by_others(spec)}  # predictions know them: of B segments, each has a share of the rows
     assert variants._with_given(spec, given, {"T": 16, "B": 64}) == {"T": 16, "B": 64, "B1": 65}
 
 
