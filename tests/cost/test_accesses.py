@@ -5,8 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
+from nautilus.cost.estimates import segment_end
 from nautilus.cost.model import estimate
 from nautilus.driver import Request, compile_file
+from nautilus.ma_tile.rewriting.at_sizes import at_sizes
 from nautilus.ma_tile.text.printer import parse
 
 ARCH = "sm_90a"
@@ -152,3 +156,20 @@ def test_rows_whose_places_are_loaded_ahead_through_two_tables_are_read_from_mem
     """Each block has rows of its own, which are not those that the first iteration reads."""
     read = 2048 * 8 * 4096
     assert read <= estimate(parse(PAGES), ARCH).bytes <= 1.05 * read
+
+
+def test_segments_are_those_between_ends_at_random_the_longest_first() -> None:
+    ends = segment_end(np.arange(33), 3200, 32)
+    lengths = np.diff(ends)
+    assert ends[0] == 0 and ends[-1] == 3200 and 400 < lengths[0] < 500 and np.all(np.diff(lengths) <= 1)
+
+
+def test_few_rows_meet_the_matrices_of_all_their_segments() -> None:
+    """The bound of their number is far above it; segments that reached up to it would leave one for the only tile."""
+    text = (
+        "dim T = runtime <= 65536, E = 64, K = 1024, N = 1024\ninput X: bf16[T, K], W: bf16[E, N, K], off: i32[E + 1]\n"
+        "output Y: bf16[T, N]\nassume 0 <= off[e] <= T\n"
+        "Y[t, n] = sum[e: E, k | off[e] <= t and t < off[e + 1]](X[t, k] * W[e, n, k])\n"
+    )
+    module = compile_file(Request(Path("given.naut"), ARCH, text=text, until="ma-tile")).modules["ma-tile"]
+    assert estimate(at_sizes(module, {"T": 128}), ARCH).seconds > 0.8 * 64 * 1024 * 1024 * 2 / 4.8e12

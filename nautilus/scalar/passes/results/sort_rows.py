@@ -67,7 +67,7 @@ LEAST = 1 << 28  # least bytes that rows read again: the order and the copies ta
 GROUP = 16  # rows of one MMA
 LONG = 1 << 10  # rows above which those before each row are counted in chunks
 CHUNK = 1 << 8  # rows of a chunk
-MOST = 1 << 18  # largest number of rows that are sorted
+MOST = 1 << 22  # largest number of rows that are sorted
 
 
 @dataclass(frozen=True, slots=True)
