@@ -173,21 +173,25 @@ def _compared(e: Expr) -> Iterator[Expr]:
 def window_ends(kernel: MemKernel, starts: frozenset[str]) -> dict[str, int]:
     """The greatest element that counts, for each tensor of which both starts and ends of loops read an element.
 
+    It is the least of the limits at which they clamp it: a position beside it has a limit beyond the axis.
     Where the mask of the first elements has a loop of its own, that one ends at a block that the start gives.
     """
     lets = [(op.var, op.expr) for op in walk_ops(kernel.body) if isinstance(op, LetOp)]
     exprs = (*kernel.decode, *lets)
     first, last = ({ld for x, e in exprs if x in names for ld in loads(e)} for names in (starts, _last_ends(kernel)))
-    return _limits([e for _, e in exprs], {ld.buffer for ld in first & last})
+    return _limits([e for _, e in exprs], {ld.buffer for ld in first & last}, min)
 
 
-def _limits(exprs: Iterable[Expr], buffers: Collection[str]) -> dict[str, int]:
-    """The greatest value that ``exprs`` give an element of each of ``buffers``, if they choose the lesser value."""
+def _limits(exprs: Iterable[Expr], buffers: Collection[str], among: Callable[..., int] = max) -> dict[str, int]:
+    """The greatest value that ``exprs`` give an element of each of ``buffers``, if they choose the lesser value.
+
+    ``among``: the one of several such values.
+    """
     found: dict[str, int] = {}
     for x in (x for e in exprs for x in walk(e)) if buffers else ():
         match x:
             case Op(op="min", args=(a, Const(value=value))):
-                found |= {ld.buffer: max(int(value), found.get(ld.buffer, int(value))) for ld in loads(a)}
+                found |= {ld.buffer: among(int(value), found.get(ld.buffer, int(value))) for ld in loads(a)}
     return {name: most for name, most in found.items() if name in buffers}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from nautilus.cost.estimates import segment_end
 from nautilus.cost.model import estimate
+from nautilus.cost.work import count
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
 from nautilus.ma_tile.text.printer import parse
@@ -173,3 +174,26 @@ def test_few_rows_meet_the_matrices_of_all_their_segments() -> None:
     )
     module = compile_file(Request(Path("given.naut"), ARCH, text=text, until="ma-tile")).modules["ma-tile"]
     assert estimate(at_sizes(module, {"T": 128}), ARCH).seconds > 0.8 * 64 * 1024 * 1024 * 2 / 4.8e12
+
+
+#: four blocks of rows, each with a window of keys at the end of a length of at most 1024
+WINDOW = """module window target sm_90a {
+  input len: i32[1]
+  input K: f16[1024, 64]
+  kernel Y grid 4 warps 4 min_blocks 1 {
+    let b = block
+    let first = max((min(max(len[0], -512), 1504) - b * 64) // 64 - 3, 0)
+    let last = min((min(max(len[0], 0), 1024) + 63) // 64, (min(max(len[0], -512), 1536) - b * 64) // 64)
+    layout #j_c = reg(c:8x1, c:2x32, j:4x16) lane(c:4x8, j:8x1) warp(j:2x8, *:2)
+    for j0 in first..last carry() {
+      %k = ld.global K[j0 * 64 + j, c] vec 8 : f16[j: 64, c: 64] #j_c
+      yield
+    }
+  }
+}"""
+
+
+def test_a_window_ends_at_the_least_limit_of_its_length() -> None:
+    """A position beside the length is clamped further away, where the axis of the keys has no elements."""
+    module = parse(WINDOW)
+    assert np.all(count(module, module.kernels[0]).consumer.read >= 3 * 64 * 64 * 2)
