@@ -25,7 +25,7 @@ from nautilus.passes.instruments import Verify, VerifyLater
 from nautilus.passes.manager import Instrument, Pipeline, steps
 from nautilus.passes.pipelines import MA_TILE, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
-from nautilus.passes.selection.assembly import Refused, refusal, without_accepted
+from nautilus.passes.selection.assembly import Refused, refusal
 from nautilus.passes.selection.checked import Checked
 from nautilus.passes.selection.with_variants import may_vary, with_variants
 
@@ -65,7 +65,6 @@ def compile_variant(
                 result.lookup_failure, result.refused, result.later = lookup_failure, refused, later
                 return result
             request, repeated = kept_plan, Repeated()
-            refused = without_accepted(refused, request.fallbacks.spilling)
         except (ScheduleError, UnsupportedError) as error:
             refused += refusal(error, result.context.schedule)
             request, repeated = next_attempt(request, result, repeated, error)

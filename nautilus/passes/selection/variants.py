@@ -37,7 +37,7 @@ from nautilus.passes.attempts import check_resources
 from nautilus.passes.compilation import Prediction, Refusal, Request, Result, Variant, Variants
 from nautilus.passes.pipelines import MA_TILE, SCALAR
 from nautilus.passes.selection import size_facts
-from nautilus.passes.selection.assembly import is_refused, refusal
+from nautilus.passes.selection.assembly import is_refused, refusal, without_accepted
 from nautilus.passes.selection.dispatch_tree import (
     SAVES,
     Candidate,
@@ -133,7 +133,8 @@ def _sized(
     predictions: Predictions,
 ) -> Variants | None:  # fmt: skip
     """The variants by sizes; None where one schedule serves all of them."""
-    schedules = _Schedules(replace(request, refused=general.refused), spec, compile_one)
+    refused = without_accepted(general.refused, general.context.fallbacks.spilling)
+    schedules = _Schedules(replace(request, refused=refused), spec, compile_one)
     candidates, bounds = list[Candidate](), {d.name: d.bound or MAX_DIM for d in varied(spec)}
     times = Predicted(candidates, predictions, partial(_with_given, spec, {*size_facts.given_by_others(spec)}))
 
