@@ -3,7 +3,7 @@
 A runtime size has its nominal value.  What the lengths of a caller are is not known: the elements of a tensor at which
 loops end are taken as spread evenly over their range (:func:`spread`), the first one as the whole range.  Then blocks
 have unequal work, as in the batches of a server.  A loop that begins at an element is as long as it may be.  Ends that
-follow each other in one tensor, ``ptr[n]`` and ``ptr[n + 1]``, are those of segments, which are taken as equally long.
+follow each other in one tensor, ``ptr[n]`` and ``ptr[n + 1]``, are those of segments (:func:`segment_end`).
 A window that begins and ends at one element, ``len[b] - W <= j < len[b]``, is at the end of the range.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,11 +19,15 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Param, free_vars, loads, walk
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Param, Var, free_vars, loads, walk
+from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import nominal_size
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.ops import ForOp, LetOp, MemKernel, walk_ops
+from nautilus.ma_tile.ir.async_ops import TmaLoad, TmaStore
+from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, GlobalLoad, GlobalStore, LetOp, MemKernel, walk_ops
+
+Segments: TypeAlias = "Mapping[str, tuple[int, int]]"
 
 FAR = 1 << 30  # beyond any size, and so far from the limits of i32 that positions do not wrap
 MOST_SEGMENTS = 64  # segments that are evaluated one by one; they represent all others
@@ -65,12 +69,15 @@ def _asks(op: ForOp) -> bool:
     return False
 
 
-def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[str, int]:
-    """The length of the segments whose ends a tensor has, for each such tensor that bounds in ``kernel`` read."""
+def segments_of(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[str, tuple[int, int]]:
+    """The length and the number of the segments whose ends a tensor has, for each one that bounds in ``kernel`` read.
+
+    The length is that of all of them together.
+    """
     named = [*kernel.decode, *((op.var, op.expr) for op in walk_ops(kernel.body) if isinstance(op, LetOp))]
     ends = _last_ends(kernel)
     reads = [frozenset(map(_unclamped, loads(x))) for _, e in named for x in _compared(e)]
-    out: dict[str, int] = {}
+    out: dict[str, tuple[int, int]] = {}
     for ld in frozenset().union(*reads):
         if not ld.index:
             continue  # a tensor of one element
@@ -80,9 +87,39 @@ def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[st
         if isinstance(rows, int) and rows > 1 and any(following in found and ld not in found for found in reads):
             limits = _limits([e for _, e in named], {ld.buffer})
             if ld.buffer in limits:
+                limits[ld.buffer] = min(limits[ld.buffer], _compared_rows(kernel, buffers, ld.buffer))
                 last = [_decisive(e, ld.buffer, limits[ld.buffer]) for name, e in named if name in ends]
-                out[ld.buffer] = -(-(max(last, default=0) or limits[ld.buffer]) // (rows - 1))
+                out[ld.buffer] = max(last, default=0) or limits[ld.buffer], rows - 1
     return out
+
+
+def segment_end(n: Any, length: int, number: int) -> Any:
+    """The end of segment ``n - 1`` and the beginning of segment ``n``, of ``number`` segments of ``length`` in all.
+
+    Their lengths are those between ends at random, the longest first: of 32 segments, it is 4.5 times the mean.
+    """
+    share = np.clip(np.asarray(n, np.float64) / number, 0.0, 1.0)
+    return np.rint(length * (share - share * np.log(np.maximum(share, 1e-30)))).astype(np.int64)
+
+
+def _compared_rows(kernel: MemKernel, buffers: Mapping[str, Buffer], ends: str) -> int:
+    """The most rows that the positions have with which elements of ``ends`` are compared; :data:`FAR` if unknown.
+
+    They are those of a tensor that is read or stored at such a position.  The bound of a runtime size is far beyond
+    its value, and segments that reached up to it would leave one for each tile.
+    """
+    rows = dict[tuple[Expr, int], int]()
+    for op in walk_ops(kernel.body):
+        if isinstance(op, AsyncCopy | GlobalLoad | GlobalStore | TmaLoad | TmaStore):
+            for e, n in zip(op.index, buffers[op.buffer].shape, strict=True):
+                rows |= {term: n for term in linear(e).terms.items() if isinstance(n, int)}
+    found = FAR
+    for let in (op.expr for op in walk_ops(kernel.body) if isinstance(op, LetOp)):
+        for x in (x for e in _compared(let) for x in walk(e) if isinstance(x, Op) and x.op in COMPARISONS):
+            if any(ld.buffer == ends for ld in loads(x)):
+                terms = [t for a in x.args if not loads(a) for t in linear(a).terms.items() if isinstance(t[0], Var)]
+                found = min(found, *(rows.get(t, FAR) for t in terms), FAR)
+    return found
 
 
 def _unclamped(ld: Load) -> Load:
@@ -109,7 +146,7 @@ def _decisive(e: Expr, buffer: str, most: int) -> int:
     )
 
 
-def choices(op: ForOp, low: Any, high: Any, segments: Mapping[str, int]) -> list[tuple[Any, float]]:
+def choices(op: ForOp, low: Any, high: Any, segments: Segments) -> list[tuple[Any, float]]:
     """Values of the variable of ``op``, with their shares, if its iterations choose among ``segments``; else none.
 
     A block of rows overlaps with few segments, which need not be the one in the middle.
@@ -136,32 +173,34 @@ def _compared(e: Expr) -> Iterator[Expr]:
 def window_ends(kernel: MemKernel, starts: frozenset[str]) -> dict[str, int]:
     """The greatest element that counts, for each tensor of which both starts and ends of loops read an element.
 
+    It is the least of the limits at which they clamp it: a position beside it has a limit beyond the axis.
     Where the mask of the first elements has a loop of its own, that one ends at a block that the start gives.
     """
     lets = [(op.var, op.expr) for op in walk_ops(kernel.body) if isinstance(op, LetOp)]
     exprs = (*kernel.decode, *lets)
     first, last = ({ld for x, e in exprs if x in names for ld in loads(e)} for names in (starts, _last_ends(kernel)))
-    return _limits([e for _, e in exprs], {ld.buffer for ld in first & last})
+    return _limits([e for _, e in exprs], {ld.buffer for ld in first & last}, min)
 
 
-def _limits(exprs: Iterable[Expr], buffers: Collection[str]) -> dict[str, int]:
-    """The greatest value that ``exprs`` give an element of each of ``buffers``, if they choose the lesser value."""
+def _limits(exprs: Iterable[Expr], buffers: Collection[str], among: Callable[..., int] = max) -> dict[str, int]:
+    """The greatest value that ``exprs`` give an element of each of ``buffers``, if they choose the lesser value.
+
+    ``among``: the one of several such values.
+    """
     found: dict[str, int] = {}
     for x in (x for e in exprs for x in walk(e)) if buffers else ():
         match x:
             case Op(op="min", args=(a, Const(value=value))):
-                found |= {ld.buffer: max(int(value), found.get(ld.buffer, int(value))) for ld in loads(a)}
+                found |= {ld.buffer: among(int(value), found.get(ld.buffer, int(value))) for ld in loads(a)}
     return {name: most for name, most in found.items() if name in buffers}
 
 
-def loop_end(
-    e: Expr, env: Mapping[str, Any], segments: Mapping[str, int], windows: Mapping[str, int], *, starts: bool
-) -> Any:
+def loop_end(e: Expr, env: Mapping[str, Any], segments: Segments, windows: Mapping[str, int], *, starts: bool) -> Any:
     """``e``, at which a loop ``starts`` or ends.
 
     Every element that it reads is far below any size if a loop starts at it, else one that :func:`spread` says.
     An element of which the other extreme makes the loop longer is that, such as the length of a window that ends at it.
-    ``segments``: the lengths of segments by the tensors that have their ends; ``windows``: the ends of windows.
+    ``segments``: their length and number by the tensors that have their ends; ``windows``: the ends of windows.
     """
     far = FAR // max(1, _factor(e))  # a product of it with a constant wraps no more than it does
     usual, other = (-far, far) if starts else (far, -far)
@@ -169,7 +208,7 @@ def loop_end(
     def value(env: Mapping[str, Any], turned: Collection[str] = (), usual: Any = usual) -> Any:
         def read(n: Expr) -> Any:
             if isinstance(n, Load) and n.buffer in segments:
-                return estimated(n.index[-1], env) * segments[n.buffer]
+                return segment_end(estimated(n.index[-1], env), *segments[n.buffer])
             if isinstance(n, Load) and n.buffer in windows:
                 return np.asarray(windows[n.buffer])
             if not isinstance(n, Load):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ import numpy as np
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Ref, rewrite, walk
-from nautilus.core.index.sizes import nominal, volume
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.cost.estimates import estimated
-from nautilus.ma_tile.ir.ops import GlobalLoad
+from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, walk_ops
 
 Index = tuple[Expr, ...]
 
@@ -65,11 +66,21 @@ class Reads:
         """Remember the position of the elements of ``op``, where they may be positions themselves."""
         if op.result.type.dtype.is_float:
             return
-        shape = [nominal(n) for n in self._buffers[op.buffer].shape]
+        shape = self._extents(op.buffer, op.index)
         place: Expr = integer(0)
-        for e, n in zip(op.index, shape, strict=True):
+        for e, n in zip(self._index(op.index), shape, strict=True):
             place = calc("add", calc("mul", place, n), e)
-        self._places[op.result.name] = place, nominal(volume(self._buffers[op.buffer].shape))
+        self._places[op.result.name] = place, prod(shape)
+
+    def carried(self, op: ForOp) -> None:
+        """Remember the positions of what the iterations of ``op`` load for later ones, which copies may read."""
+        ahead = {x.result.name: x for x in walk_ops(op.body) if isinstance(x, GlobalLoad)}
+        for (arg, start), value, result in zip(op.carried, op.yields, op.results, strict=True):
+            if value.name in ahead:
+                self.loaded(ahead[value.name])
+            place = self._places.get(value.name, self._places.get(start.name))
+            if place is not None:
+                self._places[arg.name] = self._places[result.name] = place
 
     def _index(self, index: Index) -> Index:
         """``index`` with the element's own position for each loaded value."""

@@ -34,7 +34,7 @@ from nautilus.cost.estimates import (
     choices,
     estimated,
     loop_end,
-    segment_lengths,
+    segments_of,
     share_of_one,
     starts_of,
     window_ends,
@@ -96,7 +96,7 @@ class Counter:
             self.env["block"] = number % cluster
             self.env |= {op.var: number for op in ma.walk_ops(kernel.body) if isinstance(op, TileFirst)}
         self.starts = starts_of(kernel)
-        self.segments = segment_lengths(kernel, self.shapes)
+        self.segments = segments_of(kernel, self.shapes)
         self.windows = window_ends(kernel, self.starts)
         for name, e in kernel.decode:
             self.env[name] = self._loop_end(name, e, self.env)
@@ -250,6 +250,7 @@ class Counter:
         inner = {**env, op.var: np.maximum((low + high) // 2, low), f"{op.var}#": ends}
         self.depth += 1
         outer, self.iterations = self.iterations, (op.var, low, trips)
+        self.reads.carried(op)
         around, self.unrolled = self.unrolled, self.unrolled * (op.unroll or 1)
         for value, share in choices(op, low, high, self.segments) or [(inner[op.var], 1.0)]:
             chosen = {op.var: value, f"{op.var}#": (value, value)} if share < 1 else {}

@@ -5,8 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
+from nautilus.cost.estimates import segment_end
 from nautilus.cost.model import estimate
+from nautilus.cost.work import count
 from nautilus.driver import Request, compile_file
+from nautilus.ma_tile.rewriting.at_sizes import at_sizes
 from nautilus.ma_tile.text.printer import parse
 
 ARCH = "sm_90a"
@@ -126,3 +131,69 @@ def test_steps_of_a_recurrence_wait_for_each_other() -> None:
       }
     }"""
     assert 15 < microseconds(text) < 40
+
+
+#: 2048 blocks read eight rows of 4 kB each, which a table chooses; the table of a block is chosen by one more element
+PAGES = """module pages target sm_90a {
+  input seq: i32[2048]
+  input page: i32[64, 8]
+  input K: f16[65536, 2048]
+  kernel Y grid 2048 warps 4 min_blocks 1 {
+    let b = block
+    layout #c = reg(c:8x1, c:2x1024) lane(c:32x8) warp(c:4x256)
+    layout #one = reg() lane(*:32) warp(*:4)
+    %s = ld.global seq[b] vec 1 : i32 #one
+    %first = ld.global page[%s, 0] where %s >= 0 and %s < 64 vec 1 : i32 #one
+    %last = for c0 in 0..8 carry(%p = %first) {
+      %k = ld.global K[%p, c] where %p >= 0 and %p < 65536 vec 8 : f16[c: 2048] #c
+      %next = ld.global page[%s, c0 + 1] where c0 + 1 < 8 and %s >= 0 and %s < 64 vec 1 : i32 #one
+      yield %next
+    }
+  }
+}"""
+
+
+def test_rows_whose_places_are_loaded_ahead_through_two_tables_are_read_from_memory() -> None:
+    """Each block has rows of its own, which are not those that the first iteration reads."""
+    read = 2048 * 8 * 4096
+    assert read <= estimate(parse(PAGES), ARCH).bytes <= 1.05 * read
+
+
+def test_segments_are_those_between_ends_at_random_the_longest_first() -> None:
+    ends = segment_end(np.arange(33), 3200, 32)
+    lengths = np.diff(ends)
+    assert ends[0] == 0 and ends[-1] == 3200 and 400 < lengths[0] < 500 and np.all(np.diff(lengths) <= 1)
+
+
+def test_few_rows_meet_the_matrices_of_all_their_segments() -> None:
+    """The bound of their number is far above it; segments that reached up to it would leave one for the only tile."""
+    text = (
+        "dim T = runtime <= 65536, E = 64, K = 1024, N = 1024\ninput X: bf16[T, K], W: bf16[E, N, K], off: i32[E + 1]\n"
+        "output Y: bf16[T, N]\nassume 0 <= off[e] <= T\n"
+        "Y[t, n] = sum[e: E, k | off[e] <= t and t < off[e + 1]](X[t, k] * W[e, n, k])\n"
+    )
+    module = compile_file(Request(Path("given.naut"), ARCH, text=text, until="ma-tile")).modules["ma-tile"]
+    assert estimate(at_sizes(module, {"T": 128}), ARCH).seconds > 0.8 * 64 * 1024 * 1024 * 2 / 4.8e12
+
+
+#: four blocks of rows, each with a window of keys at the end of a length of at most 1024
+WINDOW = """module window target sm_90a {
+  input len: i32[1]
+  input K: f16[1024, 64]
+  kernel Y grid 4 warps 4 min_blocks 1 {
+    let b = block
+    let first = max((min(max(len[0], -512), 1504) - b * 64) // 64 - 3, 0)
+    let last = min((min(max(len[0], 0), 1024) + 63) // 64, (min(max(len[0], -512), 1536) - b * 64) // 64)
+    layout #j_c = reg(c:8x1, c:2x32, j:4x16) lane(c:4x8, j:8x1) warp(j:2x8, *:2)
+    for j0 in first..last carry() {
+      %k = ld.global K[j0 * 64 + j, c] vec 8 : f16[j: 64, c: 64] #j_c
+      yield
+    }
+  }
+}"""
+
+
+def test_a_window_ends_at_the_least_limit_of_its_length() -> None:
+    """A position beside the length is clamped further away, where the axis of the keys has no elements."""
+    module = parse(WINDOW)
+    assert np.all(count(module, module.kernels[0]).consumer.read >= 3 * 64 * 64 * 2)

@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from nautilus.core.errors import AssemblerError
+from nautilus.core.errors import AssemblerError, SpillError
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule, recomputed
 from nautilus.cost.registers import may_spill
@@ -47,6 +47,11 @@ def refusal(error: Exception, schedule: Schedule | None) -> tuple[Refusal, ...]:
         return ()
     kernel = recomputed(error.kernel, schedule)
     return tuple(Refusal(_in_any_order(k), error) for k in schedule.kernels if k.name == kernel)
+
+
+def without_accepted(refusals: Iterable[Refusal], spilling: frozenset[str]) -> tuple[Refusal, ...]:
+    """``refusals`` without those for spills of the kernels ``spilling``, whose spills are accepted after all."""
+    return tuple(r for r in refusals if not (isinstance(r.error, SpillError) and r.plan.name in spilling))
 
 
 def is_refused(schedule: Schedule, refusals: Iterable[Refusal], spilling: frozenset[str] = frozenset()) -> bool:

@@ -8,7 +8,7 @@ the cost of the sum of the logarithms of all times, and :data:`SAVES` for each t
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import islice, product
 from math import exp, inf, log
@@ -114,10 +114,15 @@ class Predictions:
 
 
 class Predicted:
-    """Predicted seconds of every candidate at any sizes; infinite where it is not legal."""
+    """Predicted seconds of every candidate at any sizes; infinite where it is not legal.
 
-    def __init__(self, candidates: Sequence[Candidate], predictions: Predictions) -> None:
-        self.candidates, self.predictions = candidates, predictions
+    ``whole``: the sizes of a point with those of other dims that follow from them.
+    """
+
+    def __init__(
+        self, candidates: Sequence[Candidate], predictions: Predictions, whole: Callable[[Point], Point] = dict
+    ) -> None:  # fmt: skip
+        self.candidates, self.predictions, self.whole = candidates, predictions, whole
         self.known = dict[tuple[int, tuple[int, ...]], float]()
 
     def of(self, n: int, sizes: Point) -> float:
@@ -129,7 +134,7 @@ class Predicted:
         key = (n, tuple(sizes.values()))
         if key not in self.known:
             c = self.candidates[n]
-            self.known[key] = log(self.predictions.seconds(c.module, sizes)) if c.holds(sizes) else inf
+            self.known[key] = log(self.predictions.seconds(c.module, self.whole(sizes))) if c.holds(sizes) else inf
         return self.known[key]
 
     def most(self, n: int, size: str) -> int:

@@ -7,6 +7,7 @@
   chunks (:func:`chunked_scans`): a short row then needs neither the registers nor the kernels of a long one.
   The steps of a recurrence run in chunks whose length follows from the bound of their number (:func:`steps`).
   Axes collapse where one index counts their elements (:func:`counted`).
+* *Equations* give a size by others, as that of the ends of segments (:func:`given_by_others`).
 * *Divisors*: rows start at multiples of 16 bytes only where the last size of a tensor is a multiple of a vector
   (:func:`whole_vectors`).  Wide loads and copy units need that, and so does a temp whose rows are along a contracted
   axis of operands of 8 bits.
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
+from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Expr, Op, Param, Reduce, free_vars, loads, walk
 from nautilus.core.index.sizes import MAX_DIM, Extent, at_most, volume
 from nautilus.core.schedule.dispatch import SizeFact
@@ -144,3 +146,13 @@ def _turned(spec: Spec) -> Iterator[tuple[Extent, DType]]:
                 outer = {x for i in ld.index[:-1] for x in free_vars(i)}
                 if types.get(ld.buffer) in _BYTES:
                     yield from ((a.extent, types[ld.buffer]) for a in e.axes if a.name in outer)
+
+
+def given_by_others(spec: Spec) -> Iterator[str]:
+    """The last dim of each fact that equates sums and products of several runtime sizes."""
+    late = [d.name for d in spec.runtime_dims]
+    for part in (c for f in spec.facts if not f.promised for c in conjuncts(f.condition)):
+        used = {n.name for n in walk(part) if isinstance(n, Param)}
+        ops = {n.op for e in getattr(part, "args", ()) for n in walk(e) if isinstance(n, Op)}
+        if isinstance(part, Op) and part.op == "eq" and len(used) > 1 and ops <= {"add", "sub", "mul"}:
+            yield max((n for n in used if n in late), key=late.index)

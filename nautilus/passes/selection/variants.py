@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations, product
 from math import inf, isqrt, lcm, prod
 
 from nautilus.core.errors import AssemblerError, DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
-from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Op, Param, Reduce, walk
+from nautilus.core.expr.nodes import Param, Reduce, walk
 from nautilus.core.index.sizes import MAX_DIM, NOMINAL
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule
@@ -37,7 +37,7 @@ from nautilus.passes.attempts import check_resources
 from nautilus.passes.compilation import Prediction, Refusal, Request, Result, Variant, Variants
 from nautilus.passes.pipelines import MA_TILE, SCALAR
 from nautilus.passes.selection import size_facts
-from nautilus.passes.selection.assembly import is_refused, refusal
+from nautilus.passes.selection.assembly import is_refused, refusal, without_accepted
 from nautilus.passes.selection.dispatch_tree import (
     SAVES,
     Candidate,
@@ -133,9 +133,10 @@ def _sized(
     predictions: Predictions,
 ) -> Variants | None:  # fmt: skip
     """The variants by sizes; None where one schedule serves all of them."""
-    schedules = _Schedules(replace(request, refused=general.refused), spec, compile_one)
-    candidates = list[Candidate]()
-    times, bounds = Predicted(candidates, predictions), {d.name: d.bound or MAX_DIM for d in varied(spec)}
+    refused = without_accepted(general.refused, general.context.fallbacks.spilling)
+    schedules = _Schedules(replace(request, refused=refused), spec, compile_one)
+    candidates, bounds = list[Candidate](), {d.name: d.bound or MAX_DIM for d in varied(spec)}
+    times = Predicted(candidates, predictions, partial(_with_given, spec, {*size_facts.given_by_others(spec)}))
 
     def add(found: Iterable[Candidate], to: Sequence[int] = ()) -> list[int]:
         """``to`` and the numbers of ``found``, candidates from now on, without what the first one beats."""
@@ -454,6 +455,11 @@ def _all_sizes(spec: Spec, given: Point) -> dict[str, int]:
     return samples([replace(d, sample=given.get(d.name)) for d in spec.runtime_dims], spec.facts, NOMINAL)
 
 
+def _with_given(spec: Spec, given: Collection[str], sizes: Point) -> Point:
+    """``sizes``, and those of the dims ``given`` that follow from them, as the number of ends of ``B`` segments."""
+    return {**sizes, **{n: x for n, x in _all_sizes(spec, sizes).items() if n in given}} if given else sizes
+
+
 def varied(spec: Spec) -> tuple[Dim, ...]:
     """The dims whose sizes vary: the first ones that an axis has and that no equation with earlier ones gives.
 
@@ -461,23 +467,13 @@ def varied(spec: Spec) -> tuple[Dim, ...]:
     """
     axes = [a for d in spec.definitions for a in d.axes]
     names = {a.extent.name for a in axes if isinstance(a.extent, Param)} | _reduced(spec)
-    return tuple(d for d in spec.launch_dims if d.name in names - {*_given_by_others(spec)})[:VARIED]
+    return tuple(d for d in spec.launch_dims if d.name in names - {*size_facts.given_by_others(spec)})[:VARIED]
 
 
 def _reduced(spec: Spec) -> set[str]:
     """The runtime sizes of the axes of reductions."""
     axes = (a for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes)
     return {a.extent.name for a in axes if isinstance(a.extent, Param)}
-
-
-def _given_by_others(spec: Spec) -> Iterator[str]:
-    """The last dim of each fact that equates sums and products of several runtime sizes."""
-    late = [d.name for d in spec.runtime_dims]
-    for part in (c for f in spec.facts if not f.promised for c in conjuncts(f.condition)):
-        used = {n.name for n in walk(part) if isinstance(n, Param)}
-        ops = {n.op for e in getattr(part, "args", ()) for n in walk(e) if isinstance(n, Op)}
-        if isinstance(part, Op) and part.op == "eq" and len(used) > 1 and ops <= {"add", "sub", "mul"}:
-            yield max((n for n in used if n in late), key=late.index)
 
 
 def _steps(dim: Dim, sizes: Sequence[int]) -> list[int]:

@@ -8,6 +8,7 @@ Their operands may then be loaded under that mask, as those of another product a
     %p = select %inside, %t, %minus_infinity                   %p = select %inside, %t, %minus_infinity
     %v = load C[j, r] where j < %n : f16[j: 64, r: 512]        %v = load C[j, r] where j < %n : f16[j: 64, r: 512]
 
+The condition of the reader may ask for more, as that positions are within a size that is known only at launch.
 Elementwise ops keep positions apart, so an element that differs reaches elements at its own position alone.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Op, Ref
 from nautilus.core.expr.nodes import refs as refs_of
 from nautilus.vr_tile.ir import (
@@ -38,13 +40,14 @@ def hides(
 
     ``kernel``: the ops around ``block``.  ``defs``: the op that defines each value.
     """
-    shown = {dot.result.name}
+    asked, shown = {*conjuncts(mask)}, {dot.result.name}
     for op in block:
         if op is dot or _reads((op,)).isdisjoint(shown):
             continue
         match op:
             case MapOp(op="select", args=(cond, a, b), result=result) if not {cond.name, b.name} & shown:
-                shown |= {result.name} if a.name in shown and expression(cond, defs) != mask else set()
+                hidden = a.name not in shown or asked <= {*conjuncts(expression(cond, defs))}
+                shown |= set() if hidden else {result.name}
             case MapOp(result=result):
                 shown.add(result.name)
             case DotOp(result=result, mask=None) if not {op.a.name, op.b.name} & shown:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nautilus.core.errors import AssemblerError, InternalError, ScheduleError, TargetLimitError
+from nautilus.core.errors import AssemblerError, InternalError, ScheduleError, SpillError, TargetLimitError
 from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.core.schedule.dispatch import Divided, SizeFact, Threshold, chosen, leaves
@@ -29,7 +29,7 @@ from nautilus.passes.instruments import VerifyLater
 from nautilus.passes.manager import steps
 from nautilus.passes.pipelines import MA_TILE
 from nautilus.passes.selection import dispatch_tree, size_facts, variants
-from nautilus.passes.selection.assembly import doubtful, is_refused, refusal
+from nautilus.passes.selection.assembly import doubtful, is_refused, refusal, without_accepted
 from nautilus.passes.selection.checked import KernelResources, variant_resources
 from nautilus.passes.selection.dispatch_tree import Candidate
 from nautilus.passes.selection.variants import dropped_by, find
@@ -167,12 +167,18 @@ def test_a_smaller_plan_is_made_in_place_of_one_under_bounds_that_ptxas_refused(
     assert [r.refused for r in asked] == [refused, ()]
 
 
-def test_a_plan_that_ptxas_refused_is_not_planned_again(product: tuple[Request, Result]) -> None:
+@pytest.mark.parametrize("error", [AssemblerError, SpillError])
+def test_a_plan_that_ptxas_refused_is_not_planned_again(
+    product: tuple[Request, Result], error: type[AssemblerError]
+) -> None:
+    """Also where spills were the reason: such a plan has no predicted time before its kernels are made."""
     given, general = product
     schedule = general.context.schedule
     assert schedule is not None
     first = schedule.kernels[0]
-    refused = refusal(AssemblerError("too few registers", kernel=first.name), schedule)
+    refused = refusal(error("too few registers", kernel=first.name), schedule)
+    kept = without_accepted(refused, frozenset({first.name}))
+    assert kept == (() if error is SpillError else refused)
     again = compile_file(replace(given, refused=refused)).context
     assert again.schedule is not None and again.fallbacks.steps(first.name) > 0
     assert not is_refused(again.schedule, refused) and is_refused(schedule, refused)
@@ -241,6 +247,8 @@ def test_sizes_that_facts_give_and_rows_that_no_axis_counts_do_not_vary() -> Non
     points = [*variants._points(spec, variants._grids(spec, variants.GRID))]
     assert {"T": 8192, "B": 1} in points
     assert variants._all_sizes(spec, {"T": 16, "B": 64}) == {"T": 16, "B": 64, "B1": 65, "Pages": 4096}
+    given = {*size_facts.given_by_others(spec)}  # predictions know them: of B segments, each has a share of the rows
+    assert variants._with_given(spec, given, {"T": 16, "B": 64}) == {"T": 16, "B": 64, "B1": 65}
 
 
 @pytest.mark.parametrize(

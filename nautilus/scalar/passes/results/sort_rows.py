@@ -21,7 +21,7 @@ A row that a condition leaves out, as one whose expert is none, has the first ma
 Of many rows, those before a row are counted in chunks of :data:`CHUNK` rows: ``before`` is then the number in the chunk
 of the row, and a running sum over the counts of chunks, ``earlier[t // 256, expert[t]]``, is added to it.
 
-Rows may have several axes (tokens, and the choices of each), or one whose size is known only at launch, and products
+Rows may have several axes (tokens, and the choices of each), of sizes that may be known only at launch, and products
 with the same index share the order.  Every place is clamped, so that no index in memory leads outside of a tensor.
 
 The pass applies where the rows read so much more than all matrices have that :data:`LEAST` bytes are saved.  Rows that
@@ -54,7 +54,7 @@ from nautilus.core.expr.nodes import (
 from nautilus.core.expr.products import factors, strip_conversions
 from nautilus.core.index.groups import quotients
 from nautilus.core.index.simplify import bounds
-from nautilus.core.index.sizes import Extent, at_most, extent_expr, nominal
+from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, nominal, volume
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import unused
@@ -67,7 +67,7 @@ LEAST = 1 << 28  # least bytes that rows read again: the order and the copies ta
 GROUP = 16  # rows of one MMA
 LONG = 1 << 10  # rows above which those before each row are counted in chunks
 CHUNK = 1 << 8  # rows of a chunk
-MOST = 1 << 18  # largest number of rows that are sorted
+MOST = 1 << 22  # largest number of rows that are sorted
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +108,14 @@ class _Chosen:
     @property
     def number(self) -> Extent:
         """The number of rows."""
-        return self.rows[0].extent if len(self.rows) == 1 else prod(size(a) or 0 for a in self.rows)
+        return volume(a.extent for a in self.rows)
 
     def at(self, place: Expr) -> dict[str, Expr]:
         """The axes of the row with number ``place``."""
         found: dict[str, Expr] = {}
         for a in reversed(self.rows):
-            n = size(a) or 1
-            found[a.name] = calc("mod", place, n) if a is not self.rows[0] else place
-            place = calc("floordiv", place, n)
+            found[a.name] = calc("mod", place, a.extent) if a is not self.rows[0] else place
+            place = calc("floordiv", place, a.extent)
         return found
 
     @property
@@ -124,7 +123,7 @@ class _Chosen:
         """The number of the row at its axes."""
         total: Expr = Var(self.rows[0].name)
         for a in self.rows[1:]:
-            total = calc("add", calc("mul", total, size(a) or 1), Var(a.name))
+            total = calc("add", calc("mul", total, a.extent), Var(a.name))
         return total
 
 
@@ -193,7 +192,7 @@ def _chosen(program: Program, d: Def) -> _Chosen | None:
         rows = tuple(a for a in d.par if a.name in free_vars(index))
         matrix = replaced(element, index, Var(""))
         made = _Chosen(rows, index, count if isinstance(count, int) else 0, parts[1 - n], matrix)
-        known = all(size(a) is not None for a in d.axes if (a,) != rows)
+        known = all(size(a) is not None for a in d.axes if a not in rows)
         if known and _fits(d, made) and _is_worth(d, made, strip_conversions(element).dtype):
             return made
     return None
@@ -286,7 +285,7 @@ def _order(program: Program, d: Def, c: _Chosen) -> tuple[_Order, list[Def]]:
 def _before_in_chunks(program: Program, d: Def, c: _Chosen, rows: Axis, made: list[Def]) -> Expr:
     """How many rows before ``rows`` have its matrix: those of earlier chunks and those of its own; adds to ``made``."""
     r, v, q, x, e = (Var(_unused(d, name)) for name in ("r", "v", "q", "x", "e"))
-    chunks = -(-at_most(c.number) // CHUNK)
+    chunks = blocks(c.number, CHUNK)
     inside, all_chunks = Axis(v.name, CHUNK), Axis(q.name, chunks)
     one = integer(1)
 
