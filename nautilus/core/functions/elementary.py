@@ -85,18 +85,24 @@ _EXPONENTIALS = (
         "log", "natural logarithm", "log(2)",
         numpy="np.log", python=math.log, interval=iv.increasing(iv.log), ulps=(1, 1), slots=2, special=1,
         issued=24, derivative=("1.0 / x",), inverse="exp", singular=Singular("x", 1.0, one_sided=True),
-        approximations=(Approximation("log2(x) * log 2", ulps=2),),
+        approximations=(Approximation("log2(x) * log 2", ulps=11),),
     ),
     _function(
         "log2", "logarithm to the base 2", "log2(8)",
         numpy="np.log2", python=math.log2, interval=iv.increasing(iv.log2), ulps=(2, 1), slots=1, special=1,
         issued=26, derivative=("1.4426950408889634 / x",), inverse="exp2", singular=Singular("x", 1.0, one_sided=True),
+        approximations=(
+            Approximation("lg2.approx.f32, near 1 a polynomial", "log2_approx", ulps=10, slots=15, special=1),
+        ),
     ),
     _function(
         "log1p", "log(1 + x), accurate for small x", "log1p(1)",
         numpy="np.log1p", python=math.log1p, interval=iv.increasing(math.log1p), ulps=(1, 1), slots=36, special=0,
         issued=28, branches=True,
         derivative=("1.0 / (1.0 + x)",), inverse="expm1", singular=Singular("1.0 + x", 1.0, one_sided=True),
+        approximations=(
+            Approximation("lg2.approx.ftz.f32, near 0 a polynomial", "log1p_approx", ulps=18, slots=13, special=1),
+        ),
     ),
     _function(
         "sigmoid", "1 / (1 + exp(-x))", "sigmoid(1)",

@@ -1,6 +1,6 @@
 """Moves the last steps of a running reduction, which combine lanes and warps, from every iteration after the loop.
 
-A sum over a tile axis ends with shuffles between the lanes that split the axis, and with an exchange through shared
+A sum over tile axes ends with shuffles between the lanes that split the axis, and with an exchange through shared
 memory between the warps.  If a loop only *scales* the running value and adds such sums to it::
 
     for ... carry(l = 0):   l' = l * fix + reduce sum p over j;   yield l'
@@ -62,7 +62,7 @@ class _Chain:
     scratch: str | None = None
     linear: dict[str, Frag] = field(default_factory=dict)
     reduces: dict[str, ReduceOp] = field(default_factory=dict)
-    shape: tuple[str, FragLayout, str] | None = None  # reduced axis, its operand's layout, its name
+    shape: tuple[tuple[str, ...], FragLayout, str] | None = None  # reduced axes, their operand's layout, its name
 
 
 def defer(kernel: MemKernel) -> MemKernel:
@@ -172,14 +172,13 @@ def _linear(kernel: MemKernel, loop: ForOp, slot: int, chain: _Chain, uses: Coun
 
 
 def _same_shape(kernel: MemKernel, op: ReduceOp, arg: Frag, chain: _Chain) -> bool:
-    """Whether all sums of the chain reduce the same axis of the same layout, which lanes or warps split."""
+    """Whether all sums of the chain reduce the same axes of the same layout, which lanes or warps split."""
     layout = kernel.layouts[op.arg.layout]
-    if len(op.axes) != 1 or op.into is not None or op.result.layout != arg.layout:
+    if op.into is not None or op.result.layout != arg.layout:
         return False
-    axis = op.axes[0]
-    if not any(m.axis == axis and m.size > 1 for m in (*layout.lane, *layout.warp)):
+    if not any(m.axis in op.axes and m.size > 1 for m in (*layout.lane, *layout.warp)):
         return False
-    shape = (axis, layout, op.arg.layout)
+    shape = (op.axes, layout, op.arg.layout)
     if chain.shape is not None and chain.shape[:2] != shape[:2]:
         return False
     chain.shape = shape
@@ -190,9 +189,9 @@ def _same_shape(kernel: MemKernel, op: ReduceOp, arg: Frag, chain: _Chain) -> bo
 def _rewrite(kernel: MemKernel, chain: _Chain) -> MemKernel:
     """``kernel`` with partial sums as carried values, whose sum after the last loop has the old name."""
     assert chain.shape is not None
-    axis, layout, base = chain.shape
-    into = fresh(f"{axis}_lane", {a.name for x in walk_ops(kernel.body) for f in _types(x) for a in f.axes})
-    partial = layout.partial(axis, into)
+    axes, layout, base = chain.shape
+    into = fresh(f"{'_'.join(axes)}_lane", {a.name for x in walk_ops(kernel.body) for f in _types(x) for a in f.axes})
+    partial = layout.partial(axes, into)
     name = fresh(f"{base}_{into}", set(kernel.layouts))
     whole = _result(kernel, chain)
     kept = TileType(whole.type.dtype, (*whole.type.axes, TileAxis(into, partial.extent(into))))

@@ -10,6 +10,9 @@ it too, and these are frequent: most intersections of pairs of boxes are empty. 
 load moves across it.  A quotient or a root that is reduced, and neither stored by itself nor carried to the next
 iteration of a loop, has the function without a branch.  No function that jumps reads it, and where such numbers are
 compared with others, as the largest one of a row is, all of the module are computed alike.
+
+The same holds for logarithms, and a rounding to 16 bits hides their error as a reduction does.  The exact ones take
+twice as many instructions, and ``log1p`` has a branch, for which a thread computes one result after another.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ APPROXIMATIONS: Mapping[str, str] = {
     f.name: a.function for f in FUNCTIONS.values() for a in f.approximations if a.function and not a.narrow
 }
 _ONCE = ("div", "sqrt")  # they round once, by a branch
+_LOGARITHMS = ("log2", "log1p")
+_BITS = 16  # of a float, to which a rounding hides the error of an approximate logarithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +50,29 @@ class Approximate:
         """``module`` with instructions in place of exact functions."""
         if self.precision != "fast":
             return module
-        quotients = {k.name: _quotients(k) for k in module.kernels}
-        alike = all(q.all_reduced for q in quotients.values()) or not any(q.compared for q in quotients.values())
-        return each_kernel(module, lambda k: _approximated(k, quotients[k.name].reduced if alike else frozenset()))
+        reduced = {k.name: frozenset[str]() for k in module.kernels}
+        for names, bits in ((_ONCE, 0), (_LOGARITHMS, _BITS)):
+            found = {k.name: _results(k, names, bits) for k in module.kernels}
+            if all(q.all_reduced for q in found.values()) or not any(q.compared for q in found.values()):
+                reduced = {name: values | found[name].reduced for name, values in reduced.items()}
+        return each_kernel(module, lambda k: _approximated(k, reduced[k.name]))
 
 
 @dataclass(frozen=True, slots=True)
-class _Quotients:
-    """The f32 quotients and roots of which only reductions are left, whether these are all, and any is compared."""
+class _Results:
+    """The results of some f32 functions of which only reductions are left, if these are all, and any is compared."""
 
     reduced: frozenset[str]
     all_reduced: bool
     compared: bool
 
 
-def _quotients(k: MemKernel) -> _Quotients:
+def _results(k: MemKernel, names: tuple[str, ...], bits: int) -> _Results:
+    """The results of the functions ``names``; a rounding to a float of at most ``bits`` bits counts as a reduction."""
     ops = [*walk_ops(k.body)]
-    found = {x.result.name for x in ops if isinstance(x, MapOp) and x.op in _ONCE and x.result.type.dtype is DType.F32}
+    found = {x.result.name for x in ops if isinstance(x, MapOp) and x.op in names and x.result.type.dtype is DType.F32}
     if not found:
-        return _Quotients(frozenset(), True, False)
+        return _Results(frozenset(), True, False)
     scales = {x.result.name for x in ops if isinstance(x, MapOp) and x.op == "binade"}  # quotients of powers of two
     exact = {x.result.name for x in ops if isinstance(x, MapOp) and not scales.isdisjoint(a.name for a in x.args)}
     constants = {x.result.name for x in ops if isinstance(x, ConstOp)}
@@ -74,19 +83,20 @@ def _quotients(k: MemKernel) -> _Quotients:
     for op in reversed(ops):
         if isinstance(op, MapOp):
             made, fixed = op.result, any(a.name in constants for a in op.args)
+            rounded = made.type.dtype.is_float and made.type.dtype.bits <= bits
             for a in op.args:
-                if made.name in kept or jumps(op.op, made.type.dtype, a.type.dtype, fixed):
+                if (made.name in kept and not rounded) or jumps(op.op, made.type.dtype, a.type.dtype, fixed):
                     kept.add(a.name)
                 if made.name in compared or (op.op in COMPARISONS and a.type.dtype.is_float and not fixed):
                     compared.add(a.name)
         elif isinstance(op, ConvertOp):
             kept |= {op.arg.name} if op.result.name in kept else set()
             compared |= {op.arg.name} if op.result.name in compared else set()
-    return _Quotients(frozenset(found - kept), not found & kept, bool(found & compared))
+    return _Results(frozenset(found - kept), not found & kept, bool(found & compared))
 
 
-def _approximated(kernel: MemKernel, quotients: frozenset[str]) -> MemKernel:
-    """``kernel`` with approximations; those of divisions and roots for ``quotients`` alone."""
+def _approximated(kernel: MemKernel, reduced: frozenset[str]) -> MemKernel:
+    """``kernel`` with approximations; those of divisions, roots and logarithms for ``reduced`` alone."""
     constants = {x.result.name: float(x.value) for x in walk_ops(kernel.body) if isinstance(x, ConstOp)}
 
     def rule(op: MemOp) -> tuple[MemOp, ...]:
@@ -94,7 +104,7 @@ def _approximated(kernel: MemKernel, quotients: frozenset[str]) -> MemKernel:
             return (op,)
         if op.op == "pow" and not 0.0 < abs(constants.get(op.args[1].name, inf)) <= 1.0:
             return (op,)
-        if op.op in _ONCE and op.result.name not in quotients:
+        if op.op in (*_ONCE, *_LOGARITHMS) and op.result.name not in reduced:
             return (op,)
         return (replace(op, op=APPROXIMATIONS[op.op]),)
 
