@@ -52,8 +52,8 @@ def issue_slots(op: str, source: DType, result: DType) -> float:
 
 
 #: Of an operation on integers, the share of its instructions that the integer unit executes, where it is not all.  The
-#: unit for multiply-adds multiplies, and adds half of the sums; one instruction has three operands; and instructions have
-#: conditions of their own.
+#: unit for multiply-adds multiplies, and adds half of the sums; one instruction has three operands; and instructions
+#: have conditions of their own.
 _SHARES: Mapping[str, float] = {
     **dict.fromkeys(("mul", "fma", "and", "or", "not", "implied"), 0.0),
     **dict.fromkeys(("add", "sub", "neg", "bit_not", "shift_left", "floordiv", "mod"), 0.5),
