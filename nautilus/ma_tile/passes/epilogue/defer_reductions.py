@@ -66,23 +66,12 @@ class _Chain:
 
 
 def defer(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with each running reduction of an outermost loop deferred, if that is legal.
-
-    Where a loop needs another exchange between warps, it keeps those of its sums: the barriers would remain.
-    """
-    whole = _deferred(kernel, across=True)
-    loops = (op for op in whole.body if isinstance(op, ForOp))
-    waits = any(isinstance(op, ReduceOp | ScanOp) and op.scratch is not None for x in loops for op in walk_ops(x.body))
-    return _deferred(kernel, across=False) if waits else whole
-
-
-def _deferred(kernel: MemKernel, across: bool) -> MemKernel:
-    """``kernel`` with its running reductions deferred; ``across``: also those that several warps share."""
+    """``kernel`` with each running reduction of an outermost loop deferred, if that is legal."""
     done: set[str] = set()
     before = _scratch(kernel)
     while True:
         uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
-        found = next((c for c in _chains(kernel, uses, done) if across or c.scratch is None), None)
+        found = next(iter(_chains(kernel, uses, done)), None)
         if found is None:
             idle = before - _scratch(kernel)
             return replace(kernel, smem=tuple(s for s in kernel.smem if s.name not in idle)) if idle else kernel

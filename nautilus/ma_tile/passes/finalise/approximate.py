@@ -9,7 +9,8 @@ The division of two f32 numbers that rounds once has a branch for quotients that
 it too, and these are frequent: most intersections of pairs of boxes are empty.  The square root has one as well, and no
 load moves across it.  A quotient or a root that is reduced, and neither stored by itself nor carried to the next
 iteration of a loop, has the function without a branch.  No function that jumps reads it, and where such numbers are
-compared with others, as the largest one of a row is, all of the module are computed alike.
+compared with others, as the largest one of a row is, all of the module are computed alike but those that only become
+outputs.
 
 The same holds for logarithms, and a rounding to 16 bits hides their error as a reduction does.  The exact ones take
 twice as many instructions, and ``log1p`` has a branch, for which a thread computes one result after another.
@@ -21,12 +22,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
+from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import COMPARISONS
 from nautilus.core.expr.quotients import jumps
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.ops import ConstOp, ConvertOp, ForOp, MapOp, MemKernel, MemModule, MemOp, ReduceOp, walk_ops
+from nautilus.ma_tile.ir.ops import (
+    ConstOp,
+    ConvertOp,
+    ForOp,
+    GlobalLoad,
+    GlobalStore,
+    MapOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    ReduceOp,
+    walk_ops,
+)
 from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 
 #: function -> the one that computes it in f32 with fewer instructions
@@ -51,23 +65,28 @@ class Approximate:
         if self.precision != "fast":
             return module
         reduced = {k.name: frozenset[str]() for k in module.kernels}
+        loaded = {op.buffer for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad)}
+        final = frozenset(b.name for b in module.buffers if b.space is Space.OUTPUT) - loaded
         for names, bits in ((_ONCE, 0), (_LOGARITHMS, _BITS)):
-            found = {k.name: _results(k, names, bits) for k in module.kernels}
-            if all(q.all_reduced for q in found.values()) or not any(q.compared for q in found.values()):
+            found = {k.name: _results(k, names, bits, final) for k in module.kernels}
+            if all(r.alike for r in found.values()) or not any(r.compared for r in found.values()):
                 reduced = {name: values | found[name].reduced for name, values in reduced.items()}
         return each_kernel(module, lambda k: _approximated(k, reduced[k.name]))
 
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    """The results of some f32 functions of which only reductions are left, if these are all, and any is compared."""
+    """The results of some f32 functions of which only reductions are left, and whether any result is compared.
+
+    ``alike``: all others only become outputs, which no kernel reads again.
+    """
 
     reduced: frozenset[str]
-    all_reduced: bool
+    alike: bool
     compared: bool
 
 
-def _results(k: MemKernel, names: tuple[str, ...], bits: int) -> _Results:
+def _results(k: MemKernel, names: tuple[str, ...], bits: int, final: frozenset[str]) -> _Results:
     """The results of the functions ``names``; a rounding to a float of at most ``bits`` bits counts as a reduction."""
     ops = [*walk_ops(k.body)]
     found = {x.result.name for x in ops if isinstance(x, MapOp) and x.op in names and x.result.type.dtype is DType.F32}
@@ -76,10 +95,13 @@ def _results(k: MemKernel, names: tuple[str, ...], bits: int) -> _Results:
     scales = {x.result.name for x in ops if isinstance(x, MapOp) and x.op == "binade"}  # quotients of powers of two
     exact = {x.result.name for x in ops if isinstance(x, MapOp) and not scales.isdisjoint(a.name for a in x.args)}
     constants = {x.result.name for x in ops if isinstance(x, ConstOp)}
-    kept, compared = exact, set[str]()  # what leads to a use of each element by elementwise operations
+    kept, used, compared = exact, set(exact), set[str]()  # what leads to such a use by elementwise operations
     for op in ops:
         if not isinstance(op, MapOp | ConvertOp | ReduceOp):
             kept |= set(reads(op)) | ({v.name for v in op.yields} if isinstance(op, ForOp) else set())
+    for op in ops:
+        if not (isinstance(op, MapOp | ConvertOp) or (isinstance(op, GlobalStore) and op.buffer in final)):
+            used |= set(reads(op)) | ({v.name for v in op.yields} if isinstance(op, ForOp) else set())
     for op in reversed(ops):
         if isinstance(op, MapOp):
             made, fixed = op.result, any(a.name in constants for a in op.args)
@@ -87,12 +109,15 @@ def _results(k: MemKernel, names: tuple[str, ...], bits: int) -> _Results:
             for a in op.args:
                 if (made.name in kept and not rounded) or jumps(op.op, made.type.dtype, a.type.dtype, fixed):
                     kept.add(a.name)
+                if made.name in used or op.op in COMPARISONS:
+                    used.add(a.name)
                 if made.name in compared or (op.op in COMPARISONS and a.type.dtype.is_float and not fixed):
                     compared.add(a.name)
         elif isinstance(op, ConvertOp):
             kept |= {op.arg.name} if op.result.name in kept else set()
+            used |= {op.arg.name} if op.result.name in used else set()
             compared |= {op.arg.name} if op.result.name in compared else set()
-    return _Results(frozenset(found - kept), not found & kept, bool(found & compared))
+    return _Results(frozenset(found - kept), not found & kept & used, bool(found & compared))
 
 
 def _approximated(kernel: MemKernel, reduced: frozenset[str]) -> MemKernel:

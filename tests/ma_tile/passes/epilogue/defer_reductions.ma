@@ -258,10 +258,12 @@ module sums target sm_80 {
   }
 }
 
-; CASE: a loop that another exchange between warps stays in keeps that of its sum
+; CASE: a sum leaves a loop that another exchange between warps stays in
 ; RUN: defer-reductions
 ; ARCH: sm_80
-; UNCHANGED
+; AGAIN
+; COMPLETE:
+; TOLERANCE: 1e-5
 module sums target sm_80 {
   input X: f32[512]
   output S: f32[]
@@ -283,6 +285,11 @@ module sums target sm_80 {
     st.global S[], %s1 vec 1
   }
 }
+; CHECK: for t in 0..4
+; CHECK: reduce max %x over j scratch r_m : f32
+; CHECK: reduce sum %x over j into j_lane
+; CHECK: yield
+; CHECK: reduce sum %s1_j_lane{{.*}} scratch r_s : f32
 
 ; CASE: a running sum over two axes, which lanes and warps split
 ; RUN: defer-reductions
