@@ -47,6 +47,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 LONG = 1 << 20  # largest number of elements of a loop whose length is known only at launch
 OUTSTANDING = 8 << 20  # bytes of loads at any time that saturate the memory
 HALF = 0.9  # share of the bandwidth that half of these bytes reach
+OTHERS = 24  # registers of a thread beside those of the elements that it loads
 STEPS = 4  # least loop steps of a chunk that prefetches
 CHUNK = 1024  # least number of elements of a batch-invariant chunk
 MOST = 16  # most batch-invariant chunks
@@ -216,7 +217,8 @@ def default_splits(
                 out += twice(program, named, replace(found, groups=_fixed(extent)) if invariant else found)
                 continue
         count = _fixed(extent) if invariant else _count(stream)
-        count = min(count, blocks(extent, tile))
+        steps = blocks(extent, tile)
+        count = blocks(steps, blocks(steps, min(count, steps)))  # without empty chunks
         if count > 1:
             out += [SplitPlan(d.name, _own_name(d, defs, loop), count, tile) for d in _reductions(unified, loop)]
     return tuple(out)
@@ -338,7 +340,13 @@ def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _S
     assert isinstance(plan.mapping, WarpPlan)
     warps = prod(plan.mapping.warps)
     dots = any(dot_of(d) is not None for d in unified.defs)
-    room = target.smem_sm // (ahead + held + 1024) if dots else target.threads_sm // (32 * warps) // 2
+    if dots:
+        room = target.smem_sm // (ahead + held + 1024)
+    else:
+        loaded = [count_elements(ld, tiles) for ld in reads]
+        each = max(loaded, default=0) // (32 * warps)  # elements of a thread, which may be those of others as well
+        registers = OTHERS + sum(min(n, each) for n in loaded)
+        room = min(target.threads_sm // (32 * warps) // 2, target.registers_sm // (32 * warps * registers))
     slots = max(1, min(room, target.threads_sm // (32 * warps), 32)) * (target.multiprocessors or MULTIPROCESSORS)
     results = sum(4 * prod(extent(a.name) for a in d.par) for d in _reductions(unified, loop))
     return _Stream(
