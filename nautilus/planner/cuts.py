@@ -47,7 +47,8 @@ from nautilus.targets.records import DEFAULT_TARGET
 LONG = 1 << 20  # largest number of elements of a loop whose length is known only at launch
 OUTSTANDING = 8 << 20  # bytes of loads at any time that saturate the memory
 HALF = 0.9  # share of the bandwidth that half of these bytes reach
-OTHERS = 24  # registers of a thread beside those of the elements that it loads
+NEAR = 0.9, 1.3  # numbers of chunks, as shares of the least number that saturates the memory, that are tried
+EVEN = 0.95  # steps of a multiprocessor as a share of those with another number, from which on both are as good
 STEPS = 4  # least loop steps of a chunk that prefetches
 CHUNK = 1024  # least number of elements of a batch-invariant chunk
 MOST = 16  # most batch-invariant chunks
@@ -217,8 +218,7 @@ def default_splits(
                 out += twice(program, named, replace(found, groups=_fixed(extent)) if invariant else found)
                 continue
         count = _fixed(extent) if invariant else _count(stream)
-        steps = blocks(extent, tile)
-        count = blocks(steps, blocks(steps, min(count, steps)))  # without empty chunks
+        count = min(count, blocks(extent, tile))
         if count > 1:
             out += [SplitPlan(d.name, _own_name(d, defs, loop), count, tile) for d in _reductions(unified, loop)]
     return tuple(out)
@@ -323,6 +323,7 @@ class _Stream:
     steps: int
     total: int
     partial: int
+    multiprocessors: int  # 0: of a product, whose blocks are few
 
 
 def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _Stream:
@@ -340,18 +341,13 @@ def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _S
     assert isinstance(plan.mapping, WarpPlan)
     warps = prod(plan.mapping.warps)
     dots = any(dot_of(d) is not None for d in unified.defs)
-    if dots:
-        room = target.smem_sm // (ahead + held + 1024)
-    else:
-        loaded = [count_elements(ld, tiles) for ld in reads]
-        each = max(loaded, default=0) // (32 * warps)  # elements of a thread, which may be those of others as well
-        registers = OTHERS + sum(min(n, each) for n in loaded)
-        room = min(target.threads_sm // (32 * warps) // 2, target.registers_sm // (32 * warps * registers))
-    slots = max(1, min(room, target.threads_sm // (32 * warps), 32)) * (target.multiprocessors or MULTIPROCESSORS)
+    room = target.smem_sm // (ahead + held + 1024) if dots else target.threads_sm // (32 * warps) // 2
+    many = target.multiprocessors or MULTIPROCESSORS
+    slots = max(1, min(room, target.threads_sm // (32 * warps), 32)) * many
     results = sum(4 * prod(extent(a.name) for a in d.par) for d in _reductions(unified, loop))
-    return _Stream(
-        count, step, slots, ahead, steps if not dots else max(1, steps // STEPS), count * steps * step, results
-    )
+    steps = steps if not dots else max(1, steps // STEPS)
+    total = count * blocks(extent(loop), plan.axis(loop).tile) * step
+    return _Stream(count, step, slots, ahead, steps, total, results, 0 if dots else many)
 
 
 def _bytes(ld: Load, tiles: dict[str, int]) -> int:
@@ -364,7 +360,23 @@ def _count(s: _Stream) -> int:
         return 1  # a loop that reads nothing waits for no memory
     wanted = blocks(OUTSTANDING, max(1, s.blocks * s.ahead))
     count = max(1, min(wanted, s.slots // s.blocks, s.steps))
-    return count if count > 1 and _seconds(s, count) < _seconds(s, 1) else 1
+    return _even(s, count) if count > 1 and _seconds(s, count) < _seconds(s, 1) else 1
+
+
+def _even(s: _Stream, count: int) -> int:
+    """``count``, or a number near it with which the multiprocessor that has most blocks does fewer steps."""
+
+    def most(n: int) -> int:
+        return blocks(n * s.blocks, s.multiprocessors) * blocks(s.steps, n)
+
+    if s.multiprocessors == 0 or count * s.blocks <= s.multiprocessors:
+        return count
+    last = min(int(count * NEAR[1]), s.slots // s.blocks, s.steps)
+    near = {blocks(s.steps, blocks(s.steps, n)) for n in range(max(2, int(count * NEAR[0])), last + 1)}
+    least = min(map(most, near), default=most(count))
+    if least > EVEN * most(count):
+        return count
+    return min((n for n in near if EVEN * most(n) <= least), key=lambda n: abs(n - count))
 
 
 def _seconds(s: _Stream, count: int) -> float:
