@@ -21,13 +21,15 @@ from dataclasses import replace
 from math import inf, prod
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, walk
 from nautilus.core.fallbacks import EPILOGUES, NO_FALLBACKS, WITHOUT, Fallbacks
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.groups import count_elements, quotients, shared_group
 from nautilus.core.index.linear import Linear, linear
 from nautilus.core.index.sizes import Extent, at_most, blocks, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
+from nautilus.core.types import DType
 from nautilus.planner import streaming
 from nautilus.planner.kernels import default_schedule, stored
 from nautilus.planner.products.dots import Dot, dot_of
@@ -49,6 +51,8 @@ OUTSTANDING = 8 << 20  # bytes of loads at any time that saturate the memory
 HALF = 0.9  # share of the bandwidth that half of these bytes reach
 NEAR = 0.9, 1.3  # numbers of chunks, as shares of the least number that saturates the memory, that are tried
 EVEN = 0.95  # steps of a multiprocessor as a share of those with another number, from which on both are as good
+BUSY = 4.0  # instructions for each byte from which on they take as long as half of the bytes, or longer
+WARPS = 16  # of a multiprocessor, which such a kernel needs at least
 STEPS = 4  # least loop steps of a chunk that prefetches
 CHUNK = 1024  # least number of elements of a batch-invariant chunk
 MOST = 16  # most batch-invariant chunks
@@ -324,6 +328,7 @@ class _Stream:
     total: int
     partial: int
     multiprocessors: int  # 0: of a product, whose blocks are few
+    enough: int  # blocks whose instructions keep the multiprocessors busy; 0: they wait for memory
 
 
 def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _Stream:
@@ -347,7 +352,16 @@ def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _S
     results = sum(4 * prod(extent(a.name) for a in d.par) for d in _reductions(unified, loop))
     steps = steps if not dots else max(1, steps // STEPS)
     total = count * blocks(extent(loop), plan.axis(loop).tile) * step
-    return _Stream(count, step, slots, ahead, steps, total, results, 0 if dots else many)
+    size = prod(tiles[a.name] for a in plan.axes)
+    busy = not dots and sum(map(_instructions, unified.defs)) * size > BUSY * step
+    enough = many * blocks(WARPS, warps) if busy else 0
+    return _Stream(count, step, slots, ahead, steps, total, results, 0 if dots else many, enough)
+
+
+def _instructions(d: Def) -> float:
+    """Instructions for an element of ``d``."""
+    nodes = {n for n in walk(d.value) if isinstance(n, Op) and n.dtype.compute is DType.F32}
+    return sum(FUNCTIONS[n.op].issued or FUNCTIONS[n.op].slots for n in nodes)
 
 
 def _bytes(ld: Load, tiles: dict[str, int]) -> int:
@@ -358,7 +372,7 @@ def _count(s: _Stream) -> int:
     """The smallest number of chunks that saturates the memory; 1 where a split gains no time."""
     if not s.ahead:
         return 1  # a loop that reads nothing waits for no memory
-    wanted = blocks(OUTSTANDING, max(1, s.blocks * s.ahead))
+    wanted = max(blocks(OUTSTANDING, max(1, s.blocks * s.ahead)), blocks(s.enough, s.blocks))
     count = max(1, min(wanted, s.slots // s.blocks, s.steps))
     return _even(s, count) if count > 1 and _seconds(s, count) < _seconds(s, 1) else 1
 
