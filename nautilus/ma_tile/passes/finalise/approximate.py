@@ -12,13 +12,14 @@ iteration of a loop, has the function without a branch.  No function that jumps 
 compared with others, as the largest one of a row is, all of the module are computed alike but those that only become
 outputs.
 
-The same holds for logarithms, and a rounding to 16 bits hides their error as a reduction does.  The exact ones take
-twice as many instructions, and ``log1p`` has a branch, for which a thread computes one result after another.
+The same holds for logarithms, and a rounding to 16 bits, by a store too, hides their error as a reduction does.  The
+exact ones take twice as many instructions, and ``log1p`` has a branch, for which a thread computes one result after
+another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
 
@@ -68,7 +69,8 @@ class Approximate:
         loaded = {op.buffer for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad)}
         final = frozenset(b.name for b in module.buffers if b.space is Space.OUTPUT) - loaded
         for names, bits in ((_ONCE, 0), (_LOGARITHMS, _BITS)):
-            found = {k.name: _results(k, names, bits, final) for k in module.kernels}
+            rounding = {b.name for b in module.buffers if b.dtype.is_float and b.dtype.bits <= bits}
+            found = {k.name: _results(k, names, bits, final, rounding) for k in module.kernels}
             if all(r.alike for r in found.values()) or not any(r.compared for r in found.values()):
                 reduced = {name: values | found[name].reduced for name, values in reduced.items()}
         return each_kernel(module, lambda k: _approximated(k, reduced[k.name]))
@@ -86,8 +88,13 @@ class _Results:
     compared: bool
 
 
-def _results(k: MemKernel, names: tuple[str, ...], bits: int, final: frozenset[str]) -> _Results:
-    """The results of the functions ``names``; a rounding to a float of at most ``bits`` bits counts as a reduction."""
+def _results(
+    k: MemKernel, names: tuple[str, ...], bits: int, final: frozenset[str], rounding: Collection[str]
+) -> _Results:
+    """The results of the functions ``names``; a rounding to a float of at most ``bits`` bits counts as a reduction.
+
+    ``final``: buffers that no kernel reads; ``rounding``: those whose stores are such roundings.
+    """
     ops = [*walk_ops(k.body)]
     found = {x.result.name for x in ops if isinstance(x, MapOp) and x.op in names and x.result.type.dtype is DType.F32}
     if not found:
@@ -97,15 +104,20 @@ def _results(k: MemKernel, names: tuple[str, ...], bits: int, final: frozenset[s
     constants = {x.result.name for x in ops if isinstance(x, ConstOp)}
     kept, used, compared = exact, set(exact), set[str]()  # what leads to such a use by elementwise operations
     for op in ops:
-        if not isinstance(op, MapOp | ConvertOp | ReduceOp):
+        if isinstance(op, GlobalStore) and op.buffer in rounding:
+            kept |= set(reads(op)) - {op.value.name}
+        elif not isinstance(op, MapOp | ConvertOp | ReduceOp):
             kept |= set(reads(op)) | ({v.name for v in op.yields} if isinstance(op, ForOp) else set())
     for op in ops:
         if not (isinstance(op, MapOp | ConvertOp) or (isinstance(op, GlobalStore) and op.buffer in final)):
             used |= set(reads(op)) | ({v.name for v in op.yields} if isinstance(op, ForOp) else set())
     for op in reversed(ops):
+        if not isinstance(op, MapOp | ConvertOp):
+            continue
+        made = op.result
+        rounded = made.type.dtype.is_float and made.type.dtype.bits <= bits
         if isinstance(op, MapOp):
-            made, fixed = op.result, any(a.name in constants for a in op.args)
-            rounded = made.type.dtype.is_float and made.type.dtype.bits <= bits
+            fixed = any(a.name in constants for a in op.args)
             for a in op.args:
                 if (made.name in kept and not rounded) or jumps(op.op, made.type.dtype, a.type.dtype, fixed):
                     kept.add(a.name)
@@ -113,10 +125,10 @@ def _results(k: MemKernel, names: tuple[str, ...], bits: int, final: frozenset[s
                     used.add(a.name)
                 if made.name in compared or (op.op in COMPARISONS and a.type.dtype.is_float and not fixed):
                     compared.add(a.name)
-        elif isinstance(op, ConvertOp):
-            kept |= {op.arg.name} if op.result.name in kept else set()
-            used |= {op.arg.name} if op.result.name in used else set()
-            compared |= {op.arg.name} if op.result.name in compared else set()
+        else:
+            kept |= {op.arg.name} if made.name in kept and not rounded else set()
+            used |= {op.arg.name} if made.name in used else set()
+            compared |= {op.arg.name} if made.name in compared else set()
     return _Results(frozenset(found - kept), not found & kept & used, bool(found & compared))
 
 

@@ -249,6 +249,7 @@ module t target sm_80 {
 module t target sm_80 {
   input X: f32[32]
   output H: f16[32]
+  output G: bf16[32]
   output Z: f32[]
   kernel k grid 1 warps 1 min_blocks 1 {
     layout #i = reg() lane(i:32x1) warp()
@@ -256,11 +257,14 @@ module t target sm_80 {
     %x = ld.global X[i] vec 1 : f32[i: 32] #i
     %a = log1p %x : f32[i: 32] #i
     %b = log2 %x : f32[i: 32] #i
+    %c = log2 %a : f32[i: 32] #i
     %h = narrow %a : f16[i: 32] #i
     %z = reduce sum %b over i : f32 #one
     st.global H[i], %h vec 1
+    st.global G[i], %c vec 1
     st.global Z[], %z vec 1
   }
 }
 ; CHECK: %a = log1p_approx %x : f32
 ; CHECK-NEXT: %b = log2_approx %x : f32
+; CHECK-NEXT: %c = log2_approx %a : f32
