@@ -12,6 +12,11 @@ from nautilus.core.records import dataclass
 from nautilus.cost.latency import Waits
 from nautilus.cost.reads import Access
 
+#: counts of a block that a cluster divides among its blocks
+_SHARED = (
+    "special", "issue", "integer", "special_under", "issue_under", "sectors", "finds", "shared", "read",
+)  # fmt: skip
+
 
 @dataclass(slots=True)
 class Counts:
@@ -24,6 +29,7 @@ class Counts:
     warp_mma: Any = 0.0  # the same for mma.sync
     special: Any = 0.0  # results of the special-function unit, exposed
     issue: Any = 0.0  # warp instructions, exposed
+    integer: Any = 0.0  # those among them of the integer unit, exposed
     special_under: Any = 0.0  # special-function results covered by outstanding MMAs
     issue_under: Any = 0.0  # warp instructions covered by outstanding MMAs
     sectors: Any = 0.0  # sectors of memory that stores write in part, those of each instruction by themselves
@@ -41,13 +47,23 @@ class Counts:
     lines: Any = 0.0  # rows of shared memory that TMA loads fill
     flops: Any = 0.0
 
+    def instructions(self, slots: Any, integer: Any, special: Any, covered: bool) -> None:
+        """Add warp instructions, those among them of the integer unit, and results of the special-function unit."""
+        if covered:
+            self.issue_under = self.issue_under + slots
+            self.special_under = self.special_under + special
+        else:
+            self.issue = self.issue + slots
+            self.integer = self.integer + integer
+            self.special = self.special + special
+
     def spread(self, blocks: int) -> None:
         """Make these the counts of one of ``blocks`` blocks of a cluster that share the work.
 
         Each barrier waits until what the others stored is in the L2 cache, and until it is loaded from there.
         """
         if blocks > 1:
-            for name in ("special", "issue", "special_under", "issue_under", "sectors", "finds", "shared", "read"):
+            for name in _SHARED:
                 setattr(self, name, np.asarray(getattr(self, name)) / blocks)
             self.cluster_syncs, self.barriers = 2.0 * np.asarray(self.barriers), 0.0
 

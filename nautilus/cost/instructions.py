@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from math import prod
 
+from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -19,6 +20,7 @@ from nautilus.ma_tile.ir.scan import scan_levels
 
 #: results of the special-function unit
 SPECIAL: Mapping[str, float] = {f.name: f.special for f in FUNCTIONS.values() if f.special}
+_INTEGER: Mapping[str, float] = {f.name: f.integer for f in FUNCTIONS.values()}
 _SLOTS: Mapping[str, float] = {f.name: f.issued or f.slots for f in FUNCTIONS.values()}
 #: share of warps that execute an operation which is skipped while all second operands of the warp are neutral
 SKIPPED: Mapping[str, float] = {"mul_unless_one": 0.4}
@@ -49,6 +51,24 @@ def issue_slots(op: str, source: DType, result: DType) -> float:
     return factor * _SLOTS[op]
 
 
+#: Of an operation on integers, the share of its instructions that the integer unit executes, where it is not all.  The
+#: unit for multiply-adds multiplies, and adds half of the sums; one instruction has three operands; and instructions
+#: have conditions of their own.
+_SHARES: Mapping[str, float] = {
+    **dict.fromkeys(("mul", "fma", "and", "or", "not", "implied"), 0.0),
+    **dict.fromkeys(("add", "sub", "neg", "bit_not", "shift_left", "floordiv", "mod"), 0.5),
+    **dict.fromkeys(("bit_and", "bit_or", "bit_xor", "min", "max", "select"), 0.75),
+}
+INDEX_SHARE = 0.5  # the same of index expressions
+
+
+def integer_slots(op: str, source: DType, result: DType, slots: float) -> float:
+    """Those of the ``slots`` of ``op`` that are instructions of the integer unit."""
+    if op in ("cast", "narrow"):
+        return 0.0 if source is DType.F16 else slots
+    return _INTEGER[op] if source.is_float or result.is_float else slots * _SHARES.get(op, 1.0)
+
+
 def squares(kernel: ma.MemKernel) -> frozenset[str]:
     """Values of ``kernel`` that are the constant 2."""
     ops = ma.walk_ops(kernel.body)
@@ -62,9 +82,12 @@ def operation(op: ma.MapOp, twos: Container[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Combining:
-    """Of a reduction or scan: instructions of a warp, its steps between lanes among these, barriers of the block."""
+    """Of a reduction or scan: instructions of a warp, those among them of the integer unit and the steps between lanes,
+    barriers of the block.
+    """
 
     slots: float
+    integer: float
     shuffles: int
     barriers: float
 
@@ -73,15 +96,20 @@ def combining(op: ma.ReduceOp | ma.ScanOp, layouts: Mapping[str, FragLayout]) ->
     """The work of ``op``. A barrier counts twice, because the next use of the scratch needs another one."""
     barriers = 2.0 if op.scratch is not None else 0.0
     layout = layouts[op.arg.layout]
+    dtype, step = op.arg.type.dtype, COMBINERS[op.combiner].binary
+    integer = integer_slots(step, dtype, dtype, 1.0)
     if isinstance(op, ma.ReduceOp):
         lanes = prod(x.size for x in layout.lane if x.axis in op.axes)
         shuffles = 0 if op.into is not None else max(0, lanes.bit_length() - 1)
-        return Combining(layout.registers + 3.0 * shuffles * layouts[op.result.layout].registers, shuffles, barriers)
+        results = float(shuffles * layouts[op.result.layout].registers)
+        combined = layout.registers + results
+        return Combining(combined + 2.0 * results, integer * combined, shuffles, barriers)
     levels = scan_levels(layout, op.axis)
     assert levels is not None
     steps = levels.lanes.size.bit_length() + 1 if levels.lanes.size > 1 else 0
     exchanged = 3.0 * steps + (3.0 * levels.warps.size if levels.warps.size > 1 else 0.0)
-    return Combining(2.0 * layout.registers + exchanged * levels.totals, steps, barriers)
+    slots = 2.0 * layout.registers + exchanged * levels.totals
+    return Combining(slots, integer * slots, steps, barriers)
 
 
 def rescales_lazily(kernel: ma.MemKernel) -> bool:

@@ -171,9 +171,14 @@ def occupancy(kernel: MemKernel, registers: int, target: Limits) -> int:
 # -- one tile ---------------------------------------------------------------------------------------
 
 
-def _mixed(special: Any, issue: Any, m: Machine) -> Any:
-    """Cycles of elementwise work: special-function results and warp instructions on four schedulers."""
-    a, b = np.asarray(special) / m.special, np.asarray(issue) * 32.0 / m.fma
+def instruction_cycles(issue: Any, integer: Any, m: Machine) -> Any:
+    """Cycles of warp instructions on four schedulers, ``integer`` of which one unit for each executes."""
+    return np.maximum(np.asarray(issue) * 32.0 / m.fma, np.asarray(integer) * 32.0 / m.integer)
+
+
+def _mixed(special: Any, issue: Any, integer: Any, m: Machine) -> Any:
+    """Cycles of elementwise work: special-function results and warp instructions."""
+    a, b = np.asarray(special) / m.special, instruction_cycles(issue, integer, m)
     return np.maximum(a, b) + MIXED * np.minimum(a, b)
 
 
@@ -187,8 +192,9 @@ def _tile_cycles(
     c, consumers = work.consumer, (1 if work.separate_tiles else work.consumers)
     mma = consumers * (c.wgmma * 4096.0 / m.tensor_half)
     slow = consumers * (c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma))
-    under = consumers * _mixed(c.special_under, c.issue_under, m)
-    alone = consumers * (_mixed(c.special, c.issue, m) + c.sectors * PART)
+    integer = 0.0 if np.any(c.wgmma) else c.integer  # the shares that are exposed beside async MMA include the rest
+    under = consumers * _mixed(c.special_under, c.issue_under, 0.0, m)
+    alone = consumers * (_mixed(c.special, c.issue, integer, m) + c.sectors * PART)
     finds = consumers * LOOKUP * np.asarray(c.finds)
     shared = consumers * np.asarray(c.shared) / m.shared
     slow = np.maximum(slow, shared) + MIXED * np.minimum(slow, shared)
@@ -426,7 +432,7 @@ def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, 
     return {
         "mma": seconds(c.wgmma * 4096.0 / m.tensor_half) + seconds(c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma)),
         "special": seconds((np.asarray(c.special) + c.special_under) / m.special),
-        "issue": seconds((np.asarray(c.issue) + c.issue_under) * 32.0 / m.fma),
+        "issue": seconds(instruction_cycles(np.asarray(c.issue) + c.issue_under, c.integer, m)),
         "shared": seconds(np.asarray(c.shared) / m.shared),
         "l1": seconds(LOOKUP * np.asarray(c.finds)),
         "l2": max(moved.l2 / (m.l2 * m.multiprocessors * clock), moved.sectors / m.l2_sectors),

@@ -42,9 +42,11 @@ from nautilus.cost.estimates import (
 )
 from nautilus.cost.instructions import (
     FREE,
+    INDEX_SHARE,
     LAZY,
     SPECIAL,
     combining,
+    integer_slots,
     issue_slots,
     mma_rate,
     operation,
@@ -334,8 +336,8 @@ class Counter:
 
     def indices(self, op: ma.IndexOp, times: Any, _env: dict[str, Any]) -> None:
         """Count an index expression, once for registers that hold one value."""
-        found = self.warps * 2.0 * self.registers(op.result)
-        self.elementwise(times, found / self.repeats.get(op.result.name, 1))
+        found = self.warps * 2.0 * self.registers(op.result) / self.repeats.get(op.result.name, 1)
+        self.elementwise(times, found, INDEX_SHARE * found)
 
     def mapped(self, op: ma.MapOp, times: Any, _env: dict[str, Any]) -> None:
         """Count an elementwise operation, once for registers that hold one value."""
@@ -343,10 +345,9 @@ class Counter:
         slots = issue_slots(name, op.args[0].type.dtype, op.result.type.dtype)
         if op.op == "mul_unless_one" and self.lazy:
             slots = LAZY
-        values = self.registers(op.result) / self.repeats.get(op.result.name, 1)
-        self.elementwise(times, self.warps * slots * values)
-        if name in SPECIAL:
-            self.special(times, self.warps * 32 * SPECIAL[name] * values)
+        integer = integer_slots(name, op.args[0].type.dtype, op.result.type.dtype, slots)
+        values = self.warps * self.registers(op.result) / self.repeats.get(op.result.name, 1)
+        self.elementwise(times, slots * values, integer * values, 32 * SPECIAL.get(name, 0.0) * values)
 
     def mma(self, op: MmaOp, times: Any, _env: dict[str, Any]) -> None:
         """Count an MMA at the full rate of its element type; mma.sync operands are also read by ldmatrix."""
@@ -390,24 +391,14 @@ class Counter:
     def combine(self, op: ma.ReduceOp | ma.ScanOp, times: Any, _env: dict[str, Any]) -> None:
         """Count a reduction or a scan."""
         found = combining(op, self.kernel.layouts)
-        self.elementwise(times, self.warps * found.slots)
+        self.elementwise(times, self.warps * found.slots, self.warps * found.integer)
         if found.shuffles and self.depth:
             self.counts.lane_reductions = self.counts.lane_reductions + times
         self.counts.barriers = self.counts.barriers + times * found.barriers
 
-    def elementwise(self, times: Any, slots: float) -> None:
-        """Add warp instructions, covered or exposed."""
-        if self.flight:
-            self.counts.issue_under = self.counts.issue_under + times * slots
-        else:
-            self.counts.issue = self.counts.issue + times * slots
-
-    def special(self, times: Any, results: float) -> None:
-        """Add results of the special-function unit, covered or exposed."""
-        if self.flight:
-            self.counts.special_under = self.counts.special_under + times * results
-        else:
-            self.counts.special = self.counts.special + times * results
+    def elementwise(self, times: Any, slots: float, integer: float = 0.0, special: float = 0.0) -> None:
+        """Add warp instructions, those among them of the integer unit, and results of the special-function unit."""
+        self.counts.instructions(times * slots, times * integer, times * special, bool(self.flight))
 
     def registers(self, f: Frag) -> int:
         """Registers of a thread for ``f``."""

@@ -14,7 +14,7 @@ from itertools import product
 
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
-from nautilus.cuda.text.functions import ATAN2, BINADE, BYTE_TO_F32, DIV_BY, HYPOT, POW
+from nautilus.cuda.text.functions import ATAN2, BINADE, BYTE_TO_F32, DIV_BY, HYPOT, LOG1P, LOG2, POW
 from nautilus.cuda.text.helpers import (
     Helper,
     asm,
@@ -48,7 +48,8 @@ _BODIES = {
 
 HELPERS: Mapping[str, Helper] = {
     "exp2_approx": unary("exp2_approx", "ex2.approx.ftz.f32", "2^x to 2 ulp; 0 for -inf."),
-    "log2_approx": unary("log2_approx", "lg2.approx.ftz.f32", "log2(x), near 1 to 2^-22."),
+    "lg2": unary("lg2", "lg2.approx.f32", "log2(x), near 1 to 2^-22."),
+    "lg2_normal": unary("lg2_normal", "lg2.approx.ftz.f32", "The same, and -inf of numbers below 2^-126."),
     "rcp_approx": unary("rcp_approx", "rcp.approx.ftz.f32", "1/x to 1 ulp."),
     "rsqrt_approx": unary("rsqrt_approx", "rsqrt.approx.ftz.f32", "1/sqrt(x) to 2 ulp."),
     "sqrt_approx": unary("sqrt_approx", "sqrt.approx.f32", "The square root to 2 ulp, without a branch."),
@@ -81,7 +82,9 @@ HELPERS: Mapping[str, Helper] = {
     "div_by": Helper(DIV_BY),
     "atan2_approx": Helper(ATAN2, ("rcp_approx",)),
     "hypot_approx": Helper(HYPOT, ("rsqrt_approx",)),
-    "pow_approx": Helper(POW, ("power", "log2_approx", "exp2_approx")),
+    "log2_approx": Helper(LOG2, ("lg2",)),
+    "log1p_approx": Helper(LOG1P, ("lg2_normal",)),
+    "pow_approx": Helper(POW, ("power", "lg2_normal", "exp2_approx")),
     "sign_of": Helper(
         "template <class T> __device__ __forceinline__ T sign_of(T x) "
         "{ return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }"

@@ -21,13 +21,15 @@ from dataclasses import replace
 from math import inf, prod
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, walk
 from nautilus.core.fallbacks import EPILOGUES, NO_FALLBACKS, WITHOUT, Fallbacks
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.groups import count_elements, quotients, shared_group
 from nautilus.core.index.linear import Linear, linear
 from nautilus.core.index.sizes import Extent, at_most, blocks, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
+from nautilus.core.types import DType
 from nautilus.planner import streaming
 from nautilus.planner.kernels import default_schedule, stored
 from nautilus.planner.products.dots import Dot, dot_of
@@ -47,6 +49,10 @@ from nautilus.targets.records import DEFAULT_TARGET
 LONG = 1 << 20  # largest number of elements of a loop whose length is known only at launch
 OUTSTANDING = 8 << 20  # bytes of loads at any time that saturate the memory
 HALF = 0.9  # share of the bandwidth that half of these bytes reach
+NEAR = 0.9, 1.3  # numbers of chunks, as shares of the least number that saturates the memory, that are tried
+EVEN = 0.95  # steps of a multiprocessor as a share of those with another number, from which on both are as good
+BUSY = 4.0  # instructions for each byte from which on they take as long as half of the bytes, or longer
+WARPS = 16  # of a multiprocessor, which such a kernel needs at least
 STEPS = 4  # least loop steps of a chunk that prefetches
 CHUNK = 1024  # least number of elements of a batch-invariant chunk
 MOST = 16  # most batch-invariant chunks
@@ -321,6 +327,8 @@ class _Stream:
     steps: int
     total: int
     partial: int
+    multiprocessors: int  # 0: of a product, whose blocks are few
+    enough: int  # blocks whose instructions keep the multiprocessors busy; 0: they wait for memory
 
 
 def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _Stream:
@@ -339,11 +347,21 @@ def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _S
     warps = prod(plan.mapping.warps)
     dots = any(dot_of(d) is not None for d in unified.defs)
     room = target.smem_sm // (ahead + held + 1024) if dots else target.threads_sm // (32 * warps) // 2
-    slots = max(1, min(room, target.threads_sm // (32 * warps), 32)) * (target.multiprocessors or MULTIPROCESSORS)
+    many = target.multiprocessors or MULTIPROCESSORS
+    slots = max(1, min(room, target.threads_sm // (32 * warps), 32)) * many
     results = sum(4 * prod(extent(a.name) for a in d.par) for d in _reductions(unified, loop))
-    return _Stream(
-        count, step, slots, ahead, steps if not dots else max(1, steps // STEPS), count * steps * step, results
-    )
+    steps = steps if not dots else max(1, steps // STEPS)
+    total = count * blocks(extent(loop), plan.axis(loop).tile) * step
+    size = prod(tiles[a.name] for a in plan.axes)
+    busy = not dots and sum(map(_instructions, unified.defs)) * size > BUSY * step
+    enough = many * blocks(WARPS, warps) if busy else 0
+    return _Stream(count, step, slots, ahead, steps, total, results, 0 if dots else many, enough)
+
+
+def _instructions(d: Def) -> float:
+    """Instructions for an element of ``d``."""
+    nodes = {n for n in walk(d.value) if isinstance(n, Op) and n.dtype.compute is DType.F32}
+    return sum(FUNCTIONS[n.op].issued or FUNCTIONS[n.op].slots for n in nodes)
 
 
 def _bytes(ld: Load, tiles: dict[str, int]) -> int:
@@ -354,9 +372,25 @@ def _count(s: _Stream) -> int:
     """The smallest number of chunks that saturates the memory; 1 where a split gains no time."""
     if not s.ahead:
         return 1  # a loop that reads nothing waits for no memory
-    wanted = blocks(OUTSTANDING, max(1, s.blocks * s.ahead))
+    wanted = max(blocks(OUTSTANDING, max(1, s.blocks * s.ahead)), blocks(s.enough, s.blocks))
     count = max(1, min(wanted, s.slots // s.blocks, s.steps))
-    return count if count > 1 and _seconds(s, count) < _seconds(s, 1) else 1
+    return _even(s, count) if count > 1 and _seconds(s, count) < _seconds(s, 1) else 1
+
+
+def _even(s: _Stream, count: int) -> int:
+    """``count``, or a number near it with which the multiprocessor that has most blocks does fewer steps."""
+
+    def most(n: int) -> int:
+        return blocks(n * s.blocks, s.multiprocessors) * blocks(s.steps, n)
+
+    if s.multiprocessors == 0 or count * s.blocks <= s.multiprocessors:
+        return count
+    last = min(int(count * NEAR[1]), s.slots // s.blocks, s.steps)
+    near = {blocks(s.steps, blocks(s.steps, n)) for n in range(max(2, int(count * NEAR[0])), last + 1)}
+    least = min(map(most, near), default=most(count))
+    if least > EVEN * most(count):
+        return count
+    return min((n for n in near if EVEN * most(n) <= least), key=lambda n: abs(n - count))
 
 
 def _seconds(s: _Stream, count: int) -> float:

@@ -1,7 +1,8 @@
 """One record per architecture: the limits of a block, the engines, and the rates of the cost model.
 
 The limits are those of the CUDA C++ Programming Guide, "Compute Capabilities".  The arithmetic rates are those of the
-same guide, "Arithmetic Instructions", in results a cycle and multiprocessor.
+same guide, "Arithmetic Instructions", in results a cycle and multiprocessor: 64 for integers, comparisons, extrema,
+selections, logic and conversions on all of these targets, which is half of what they issue.
 
 The numbers of sm_90a were measured on one H200 (132 multiprocessors, 700 W):
 
@@ -83,6 +84,7 @@ class Machine:
     power_tensor: float  # Hz by which the clock falls at full use of the tensor cores
     power_bytes: float  # Hz by which the clock falls further for each byte from L2 an operation
     load_rate: float = 70e9  # bytes a second that one multiprocessor can load
+    integer: float = 64.0  # instructions of the integer unit: integers, comparisons, selections, bits, conversions
     launch: float = 2.2e-6  # seconds of an empty kernel, with ramp and drain
     dependent_launch: float = 0.6e-6  # the same of a kernel that is launched before the previous one ends
     producer_start: float = 1.2e-6  # seconds until a producer's first copies arrive, and until its block ends

@@ -240,6 +240,19 @@ def test_other_targets_have_estimates(arch: str) -> None:
     assert 1e-4 < estimate(done.module, arch).seconds < 1e-1
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value", "share"),
+    [("f32", "X[i] * X[i]", 0.0), ("f32", "max(X[i], 0.5)", 1 / 3), ("i32", "X[i] ^ 5", 0.5)],
+)
+def test_the_integer_unit_has_comparisons_and_bits(dtype: str, value: str, share: float) -> None:
+    """Of three instructions an element, a sum or two and what the value takes; loads have a few more."""
+    text = f"dim N = 2**20\ninput X: {dtype}[N]\noutput Y: {dtype}\nY = sum[i]({value})\n"
+    module = compile_file(Request(Path("t.naut"), ARCH, text=text)).modules["ma-tile"]
+    c = count(module, module.kernels[0]).consumer
+    assert float(np.mean(c.integer / c.issue)) == pytest.approx(share, abs=0.15)
+    assert (float(np.mean(c.integer)) == 0.0) is (share == 0.0)
+
+
 def test_gathered_rows_are_read() -> None:
     """Pages that a table chooses cost as many bytes as a contiguous cache; a table in the L2 cache is read once.
 

@@ -70,7 +70,7 @@ def test_divisions_of_64_bits_by_powers_of_two_are_shifts_and_masks() -> None:
 
 def test_the_helpers_of_approximations_exist() -> None:
     helpers = {a.function for f in FUNCTIONS.values() for a in f.approximations if a.function}
-    names = ("atan2", "div", "exp2", "hypot", "pow", "rcp", "rsqrt", "sqrt", "tanh")
+    names = ("atan2", "div", "exp2", "hypot", "log1p", "log2", "pow", "rcp", "rsqrt", "sqrt", "tanh")
     assert helpers == {f"{name}_approx" for name in names}
     assert helpers <= HELPERS.keys()
     assert {n: Speller().op(n, ["a"], [DType.F32], DType.F32) for n in helpers} == {n: f"{n}(a)" for n in helpers}

@@ -323,3 +323,19 @@ def test_the_last_step_of_a_row_has_work_for_all_threads(extent: int, step: int)
     schedule = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="scalar")).context.schedule
     assert schedule is not None
     assert [a.tile for k in schedule.kernels for a in k.axes if a.role == "loop"][:1] == [step]
+
+
+@pytest.mark.parametrize(
+    ("rows", "value", "chunks"),
+    [(1 << 17, "w[c] * X[n, c]", 512), (1 << 18, "w[c] * X[n, c]", 373), (1 << 18, "w[c] * log1p(X[n, c])", 528)],
+)
+def test_multiprocessors_have_chunks_of_as_many_steps(rows: int, value: str, chunks: int) -> None:
+    """410 chunks saturate the memory, of which some multiprocessors have four and others three.
+
+    Of 4096 steps, these are four chunks of ten; with 373 chunks they are three of eleven, and of 2048 steps four of
+    four instead of four of five.  Where instructions take longer than the memory, all have four chunks.
+    """
+    text = f"dim N = {rows}, C = 80\ninput X: f16[N, C], Y: f16[N, C], w: f32[C]\noutput L: f32\n"
+    text += f"L = sum[n, c]({value} * Y[n, c])\n"
+    found = default_splits(trials_of(Request(Path("given.naut"), "sm_90a", text=text))[0].program)
+    assert {s.splits for s in found} == {chunks}

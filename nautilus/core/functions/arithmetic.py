@@ -63,6 +63,7 @@ class _Shared:
     ulps: tuple[float, float]
     slots: float = 1.0
     issued: float = 0.0
+    integer: float = 0.0
 
     def __call__(
         self,
@@ -75,7 +76,14 @@ class _Shared:
         torch: str,
         **others: Any,
     ) -> Function:
-        common = {"interval": None, "slots": self.slots, "issued": self.issued, "special": 0.0, "derivative": ()}
+        common = {
+            "interval": None,
+            "slots": self.slots,
+            "issued": self.issued,
+            "special": 0.0,
+            "derivative": (),
+            "integer": self.integer,
+        }
         shared: dict[str, Any] = {"types": self.types, "ulps": self.ulps, **common, **others}
         return Function(name=name, arity=arity, doc=doc, numpy=numpy, python=python, c=c, torch=torch, **shared)
 
@@ -85,12 +93,12 @@ AT_MULTIPLES = Singular("x / y - round(x / y)", None)
 
 _ROUNDED = _Shared(Types.NUMBER, (0.5, 0.5))
 _EXACT = _Shared(Types.NUMBER, (0.0, 0.0))
-_EXTREME = _Shared(Types.ANY, (0.0, 0.0))
+_EXTREME = _Shared(Types.ANY, (0.0, 0.0), integer=1.0)
 _QUOTIENT = _Shared(Types.FLOAT, (0.5, 0.5))
-_COMPARISON = _Shared(Types.COMPARISON, (0.0, 0.0))
+_COMPARISON = _Shared(Types.COMPARISON, (0.0, 0.0), integer=1.0)
 _BITWISE = _Shared(Types.INTEGER, (0.0, 0.0))
-_LOGIC = _Shared(Types.LOGIC, (0.0, 0.0), issued=0.25)  # most are part of a comparison
-_SELECT = _Shared(Types.SELECT, (0.0, 0.0))
+_LOGIC = _Shared(Types.LOGIC, (0.0, 0.0), issued=0.25, integer=0.25)  # most are part of a comparison
+_SELECT = _Shared(Types.SELECT, (0.0, 0.0), integer=1.0)
 _CONVERSION = _Shared(Types.CONVERSION, (0.0, 0.0))
 
 _ARITHMETIC = (
@@ -102,14 +110,14 @@ _ARITHMETIC = (
              interval=iv.mul, derivative=("y", "x"), symbol="*", native="any"),
     _QUOTIENT("div", 2, "quotient of floats", "np.divide", operator.truediv, Operator("/", 13), "({0} / {1})",
               interval=iv.div, derivative=("1.0 / y", "-(x / (y * y))"), symbol="/", native="float",
-              singular=Singular("y", 2.0), slots=8.0, issued=13.0, special=1.0, branches=True,
+              singular=Singular("y", 2.0), slots=8.0, issued=13.0, integer=3.0, special=1.0, branches=True,
               approximations=(Approximation("x * rcp_approx(y)", ulps=2.0),
                               Approximation("div.full.f32", "div_approx", ulps=2.0, slots=8, special=1))),
     _ROUNDED("floordiv", 2, "quotient rounded towards minus infinity", "arrays.floordiv", operator.floordiv, None,
              "({0} // {1})", interval=iv.within(*iv.EVERYTHING), symbol="//", slots=12.0, steps=Steps(None)),
     _ROUNDED("mod", 2, "remainder of the quotient rounded towards minus infinity; it has the sign of y", "arrays.mod",
              operator.mod, Call("floor_mod_float", "floor_mod_float", "floor_mod"), "({0} % {1})",
-             interval=iv.within(*iv.EVERYTHING), symbol="%", slots=12.0, steps=Steps(None, whole=False),
+             interval=iv.within(*iv.EVERYTHING), symbol="%", slots=12.0, integer=4.0, steps=Steps(None, whole=False),
              singular=AT_MULTIPLES),
     _EXACT("neg", 1, "negative", "np.negative", operator.neg, None, "(-{0})",
            interval=iv.neg, derivative=("-1.0",), inverse="neg", native="any"),
@@ -122,7 +130,8 @@ _ARITHMETIC = (
               approximations=(Approximation("rcp.approx.ftz.f32", "rcp_approx", ulps=1.0, slots=2, special=1),)),
     _QUOTIENT("div_by", 3, "x / y by z, which is 1 / y rounded to nearest; the compiler makes it", "arrays.div_by",
               lambda a, b, c: a / b, Call("div_by", "div_by"), "({0} / {1})",
-              interval=lambda a, b, c: iv.div(a, b), derivative=("1.0 / y", "-(x / (y * y))", "0.0"), slots=5.0),
+              interval=lambda a, b, c: iv.div(a, b), derivative=("1.0 / y", "-(x / (y * y))", "0.0"),
+              slots=5.0, integer=2.0),
     _ROUNDED("mul_unless_one", 2, "x * y, skipped while y is 1; the compiler makes it",
              "np.multiply", operator.mul, None, "({0} * {1})", interval=iv.mul, derivative=("y", "x"),
              skips=("mul", 1.0)),
@@ -132,7 +141,7 @@ _ROUNDING = (
     _EXACT("abs", 1, "magnitude", "np.abs", abs, Call("fabsf", "fabs", "abs"), "abs",
            interval=iv.magnitude, derivative=("sign(x)",), example="abs(-3)", native="any"),
     _EXACT("sign", 1, "-1, 0 or 1; NaN of NaN", "np.sign", _sign, Call("sign_of", "sign_of", "sign_of"), "sign",
-           interval=iv.within(-1.0, 1.0), derivative=("0.0",), example="sign(-3)", steps=Steps(0.0)),
+           interval=iv.within(-1.0, 1.0), derivative=("0.0",), example="sign(-3)", steps=Steps(0.0), integer=1.0),
     _EXACT("floor", 1, "the largest integer that is not above x", "np.floor", math.floor,
            Call("floorf", "floor", "{0}"), "floor",
            interval=iv.widened(1, 0), derivative=("0.0",), example="floor(-2.5)", steps=Steps(1.0)),
@@ -142,7 +151,7 @@ _ROUNDING = (
     _EXACT("binade", 1, "the largest power of two that is at most x, and within [2^-100, 2^127]; the compiler makes it",
            "arrays.binade", binade, Call("binade", "binade"),
            "torch.ldexp(torch.ones_like({0}), torch.clamp(torch.frexp({0})[1] - 1, -100, 127))", types=Types.FLOAT,
-           interval=iv.within(2.0**-100, 2.0**127), slots=3.0),
+           interval=iv.within(2.0**-100, 2.0**127), slots=3.0, integer=3.0),
     _EXACT("round", 1, "the nearest integer, ties to even", "np.rint", round,
            Call("rintf", "rint", "{0}"), "round",
            interval=iv.widened(1, 1), derivative=("0.0",), example="round(2.5)", steps=Steps(1.0, 0.5)),

@@ -89,7 +89,7 @@ class Approximation:
     ``function`` is the function that replaces it in the IR, '' where a pass builds the form from other operations.
     The error is ``ulps``, or ``relative`` (0: it is ``ulps``), of which the form over the reals has ``form_error``.
     ``narrow``: only where the result is rounded to an output of at most 16 bits.  ``slots`` and ``special``: of
-    ``function``.
+    ``function``, and ``integer`` those of the slots that the integer unit executes.
     """
 
     form: str
@@ -100,6 +100,7 @@ class Approximation:
     narrow: bool = False
     slots: float = 0.0
     special: float = 0.0
+    integer: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,8 @@ class Function:
     * ``slots``, ``special``: issue slots, and results of the special-function unit, for one f32 result;
     * ``issued``: instructions of the machine code for one f32 result, which the cost model counts; 0: as many as
       ``slots``, which rules of the planner compare;
+    * ``integer``: those of the instructions for floats that the integer unit executes, at half the rate or less:
+      comparisons, extrema, selections, and the parts of functions that take numbers apart;
     * ``branches``: the code of floats has a branch, so that a thread computes one result after another;
     * ``torch``: a function ``torch.NAME``, or an expression with ``{0}``; '' where ``bench.peers.text`` has a rule;
     * ``example``: an expression that calls the function by its name, for the language reference; '' where specs do not
@@ -156,6 +159,7 @@ class Function:
     steps: Steps | None = None
     singular: Singular | None = None
     issued: float = 0.0
+    integer: float = 0.0
     branches: bool = False
 
     def __post_init__(self) -> None:
@@ -251,5 +255,5 @@ def approximated(f: Function, a: Approximation) -> Function:
     return replace(
         f, name=a.function, doc=f"{f.name} by {a.form}; the compiler makes it", c=Call(a.function, ""),
         ulps=(ulps, ulps), slots=a.slots, special=a.special, example="", symbol="", elementary=False,
-        types=Types.FLOAT, native="", approximations=(), issued=0.0, branches=False,
+        types=Types.FLOAT, native="", approximations=(), issued=0.0, integer=a.integer, branches=False,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Text of device functions of arithmetic: quotients by known reciprocals, powers, angles, and bytes as floats.
+"""Text of device functions: quotients by known reciprocals, powers, logarithms, angles, and bytes as floats.
 
 A byte is an integer below 2^8, and so the last one of the significand of a float from 2^23 on.  A permutation of bytes
 and a subtraction then convert it, which is less than a conversion by the unit of special functions takes.
@@ -63,6 +63,31 @@ __device__ __forceinline__ float hypot_approx(float x, float y) {
 }"""
 
 
+LOG2: Final = """\
+// log2(x) to 10 ulp. The unit of special functions has a constant error around 1, where the logarithm vanishes.
+__device__ __forceinline__ float log2_approx(float x) {
+    const float d = x - 1.0f;
+    float p = fmaf(0.22733164f, d, -0.26152113f);
+    p = fmaf(p, d, 0.28770778f);
+    p = fmaf(p, d, -0.36000082f);
+    p = fmaf(p, d, 0.4809085f);
+    p = fmaf(p, d, -0.7213528f);
+    p = fmaf(p, d, 1.442695f);
+    return fabsf(d) < 0.25f ? p * d : lg2(x);
+}"""
+
+LOG1P: Final = """\
+// log(1 + x) to 18 ulp, without a branch.
+__device__ __forceinline__ float log1p_approx(float x) {
+    float p = fmaf(0.15757428f, x, -0.18127263f);
+    p = fmaf(p, x, 0.19942383f);
+    p = fmaf(p, x, -0.24953355f);
+    p = fmaf(p, x, 0.33334038f);
+    p = fmaf(p, x, -0.5000037f);
+    p = fmaf(p, x, 1.0f);
+    return fabsf(x) < 0.25f ? p * x : lg2_normal(1.0f + x) * 0.693147182f;
+}"""
+
 POW: Final = """\
 // x to the power y of at most 1 in magnitude, to 8 ulp. The exponent of x and the logarithm of its significand count
 // apart, so that the error of the sum is small beside 1.
@@ -71,7 +96,7 @@ __device__ __forceinline__ float pow_approx(float x, float y) {
     if ((u32)bits - 0x01000000u >= 0x7e000000u) return power(x, y);  // no positive number, or near the ends of all
     const float m = __int_as_float(bits - (e << 23)), f = __int_as_float(0x4b400000 + e) - 12582912.0f;
     const float n = fmaf(y, f, 12582912.0f);
-    const float rest = fmaf(y, log2_approx(m), fmaf(y, f, 12582912.0f - n));
+    const float rest = fmaf(y, lg2_normal(m), fmaf(y, f, 12582912.0f - n));
     return __int_as_float(__float_as_int(exp2_approx(rest)) + (__float_as_int(n) << 23));
 }"""
 

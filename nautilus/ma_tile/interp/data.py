@@ -165,7 +165,7 @@ def reduce(run: BlockRun, ctx: Context, op: ReduceOp) -> None:
             distance *= m.size
         if op.into is None and any(m.axis in gone and m.size > 1 for m in layout.warp):
             x = _across_warps(run, ctx, op, layout, x, ufunc)
-    rest = layout if op.into is None else layout.partial(op.axes[0], op.into)
+    rest = layout if op.into is None else layout.partial(op.axes, op.into)
     rest = rest.project(op.result.type.names)
     element = run.machine.cached(op, "element", lambda: element_numbers(rest, op.result.type))
     agree(x, element, op)

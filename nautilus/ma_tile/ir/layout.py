@@ -120,18 +120,18 @@ class FragLayout:
             _merge(tuple(m if m.axis in keep else Mode(m.size, None) for m in self.warp)),
         )
 
-    def partial(self, axis: str, into: str) -> FragLayout:
-        """The layout once registers along ``axis`` are combined: lanes and warps that split it hold
+    def partial(self, axes: tuple[str, ...], into: str) -> FragLayout:
+        """The layout once registers along ``axes`` are combined: lanes and warps that split them hold
         partials, numbered along the new axis ``into``."""
         stride = 1
         parts: list[tuple[Mode, ...]] = []
         for modes in (self.lane, self.warp):
             new = list[Mode]()
             for m in modes:
-                new.append(Mode(m.size, into, stride) if m.axis == axis else m)
-                stride *= m.size if m.axis == axis else 1
+                new.append(Mode(m.size, into, stride) if m.axis in axes else m)
+                stride *= m.size if m.axis in axes else 1
             parts.append(tuple(new))
-        return FragLayout(tuple(m for m in self.reg if m.axis != axis), parts[0], parts[1])
+        return FragLayout(tuple(m for m in self.reg if m.axis not in axes), parts[0], parts[1])
 
     def renamed(self, axis: str, into: str) -> FragLayout:
         """The layout with ``into`` for ``axis``."""

@@ -20,9 +20,9 @@ def reduce(s: KernelScope, op: ReduceOp) -> None:
     s.need(bool(op.axes) and set(op.axes) <= set(t.names), "reduced axes are the operand's", ", ".join(op.axes))
     rest = frozenset(a for a in t.axes if a.name not in op.axes)
     if op.into is not None:
-        s.need(len(op.axes) == 1 and op.scratch is None, "partials are of one axis, without scratch", op.into)
+        s.need(op.scratch is None, "partials need no scratch", op.into)
         s.need(op.into not in t.names, "partials lie along a new axis", op.into)
-        layout = layout.partial(op.axes[0], op.into)
+        layout = layout.partial(op.axes, op.into)
         rest |= {TileAxis(op.into, layout.extent(op.into))}
     s.need(frozenset(op.result.type.axes) == rest, "a reduction keeps the other axes", f"%{op.result.name}")
     _typed(s, op)

@@ -14,7 +14,7 @@ import numpy as np
 
 from nautilus.core.records import dataclass
 from nautilus.cost.counts import Counts
-from nautilus.cost.model import MIXED, PART
+from nautilus.cost.model import MIXED, PART, instruction_cycles
 from nautilus.targets.rates import Machine
 
 
@@ -37,7 +37,7 @@ def durations(c: Counts | None, m: Machine, memory_share: float) -> Durations:
     if c is None:
         return Durations()
     special = (_mean(c.special) + _mean(c.special_under)) / m.special
-    slots = (_mean(c.issue) + _mean(c.issue_under)) * 32.0 / m.fma
+    slots = float(instruction_cycles(_mean(c.issue) + _mean(c.issue_under), _mean(c.integer), m))
     shared, stores = _mean(c.shared) / m.shared, _mean(c.sectors) * PART
     issue = max(special, slots) + MIXED * min(special, slots) + stores
     rate = m.tensor_half / 4096.0

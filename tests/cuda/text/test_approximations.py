@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from nautilus.core.functions import FUNCTIONS
-from nautilus.cuda.text.functions import ATAN2, HYPOT, POW
+from nautilus.cuda.text.functions import ATAN2, HYPOT, LOG1P, LOG2, POW
 
+TEXTS = {"atan2": ATAN2, "hypot": HYPOT, "pow": POW, "log2": LOG2, "log1p": LOG1P}
 GXX = shutil.which("g++")
 HOST = """
 #include <cmath>
@@ -24,7 +25,11 @@ static float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
 static int __float_as_int(float f) { int i; memcpy(&i, &f, 4); return i; }
 static float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
 static float rcp_approx(float x) { return flushed((1.0f + ERROR * 0x1p-23f) * (1.0f / flushed(x))); }
-static float log2_approx(float x) { return (float)(log2((double)x) + ERROR * 0x1p-22); }
+static float lg2(float x) {
+    const double y = log2((double)x);
+    return std::isfinite(y) ? (float)(y + ERROR * 0x1p-22 * fmax(1.0, fabs(y))) : y;
+}
+static float lg2_normal(float x) { return lg2(flushed(x)); }
 static float exp2_approx(float x) { return (float)(exp2((double)x) * (1.0 + ERROR * 1.42 * 0x1p-23)); }
 static float power(float x, float y) { return powf(x, y); }
 typedef unsigned int u32;
@@ -33,7 +38,7 @@ static float rsqrt_approx(float x) { return (1.0f + 1.08f * ERROR * 0x1p-23f) * 
 MAIN = """
 int main() {
     float v[2];
-    while (fread(v, 4, 2, stdin) == 2) { const float y = FUNCTION(v[0], v[1]); fwrite(&y, 4, 1, stdout); }
+    while (fread(v, 4, 2, stdin) == 2) { const float y = CALL; fwrite(&y, 4, 1, stdout); }
 }
 """
 ENDS = [0.0, 1.0, np.inf, np.nan, 1e-45, 3e-39, 1e-30, 1e-20, 2.5, 1e20, 1e30, 3e38, 2.0**-60, 2.0**100]
@@ -41,10 +46,12 @@ ENDS = [0.0, 1.0, np.inf, np.nan, 1e-45, 3e-39, 1e-30, 1e-20, 2.5, 1e20, 1e30, 3
 
 @pytest.mark.skipif(GXX is None, reason="g++ is not on PATH")
 @pytest.mark.parametrize("error", [-1, 1])
-@pytest.mark.parametrize(("name", "text"), [("atan2", ATAN2), ("hypot", HYPOT), ("pow", POW)])
-def test_functions_of_two_sides(name: str, text: str, error: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", TEXTS)
+def test_functions(name: str, error: int, tmp_path: Path) -> None:
     (approximation,) = FUNCTIONS[name].approximations
-    source = HOST.replace("ERROR", str(error)) + text + MAIN.replace("FUNCTION", approximation.function)
+    arguments = ("v[0]", "v[1]")[: FUNCTIONS[name].arity]
+    call = f"{approximation.function}({', '.join(arguments)})"
+    source = HOST.replace("ERROR", str(error)) + TEXTS[name] + MAIN.replace("CALL", call)
     (tmp_path / "f.cpp").write_text(source)
     subprocess.run([str(GXX), "-O2", "-ffp-contract=off", "-o", tmp_path / "f", tmp_path / "f.cpp"], check=True)
     rng = np.random.default_rng(0)
@@ -55,12 +62,14 @@ def test_functions_of_two_sides(name: str, text: str, error: int, tmp_path: Path
     usual = rng.standard_normal((20000, 2)) * 2.0 ** rng.integers(-12, 12, (20000, 2))
     if name == "pow":
         usual = np.stack([np.exp(40 * rng.standard_normal(20000)).clip(1e-37, 1e37), rng.uniform(-1, 1, 20000)], -1)
+    elif name.startswith("log"):  # near 1, and near 0
+        usual[:10000, 0] = 1.0 + 0.3 * usual[:10000, 0]
     given = np.concatenate([pairs, usual]).astype(np.float32)
     done = subprocess.run([tmp_path / "f"], input=given.tobytes(), capture_output=True, check=True)
     found = np.frombuffer(done.stdout, np.float32).astype(np.float64)
     with np.errstate(all="ignore"):
         function = np.power if name == "pow" else getattr(np, name)
-        expected = function(*given.astype(np.float64).T)
+        expected = function(*given.astype(np.float64).T[: len(arguments)])
         rounded = expected.astype(np.float32).astype(np.float64)
         ulp = np.spacing(np.abs(rounded).astype(np.float32))
         near = np.abs(found - expected) <= approximation.ulps * ulp + 2.0**-126

@@ -292,7 +292,8 @@ template <float F(float)> static void unary(Frame& f, const Instruction& i) { f.
 static float exp2_of(float x) { return flushed(exp2f(flushed(x))); }
 static float rcp_of(float x) { return flushed(1.0f / flushed(x)); }
 static float rsqrt_of(float x) { return flushed(1.0f / sqrtf(flushed(x))); }
-static float log2_of(float x) { return log2f(flushed(x)); }
+static float log2_of(float x) { return log2f(x); }
+static float log2_of_normal(float x) { return log2f(flushed(x)); }
 static float tanh_of(float x) { return tanhf(x); }
 static float tf32_of(float x) {  // to nearest, ties away from zero
     return std::isfinite(x) ? as<float>((as<u32>(x) + 0x1000u) & 0xffffe000u) : x;
@@ -340,7 +341,8 @@ void scalar_handlers(std::map<string, Handler>& table) {
     table["ex2.approx.ftz.f32"] = unary<exp2_of>;
     table["rcp.approx.ftz.f32"] = unary<rcp_of>;
     table["rsqrt.approx.ftz.f32"] = unary<rsqrt_of>;
-    table["lg2.approx.ftz.f32"] = unary<log2_of>;
+    table["lg2.approx.f32"] = unary<log2_of>;
+    table["lg2.approx.ftz.f32"] = unary<log2_of_normal>;
     table["tanh.approx.f32"] = unary<tanh_of>;
     table["cvt.rna.tf32.f32"] = unary<tf32_of>;
     table["div.full.f32"] = divide;

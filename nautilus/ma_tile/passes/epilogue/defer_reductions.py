@@ -1,6 +1,6 @@
 """Moves the last steps of a running reduction, which combine lanes and warps, from every iteration after the loop.
 
-A sum over a tile axis ends with shuffles between the lanes that split the axis, and with an exchange through shared
+A sum over tile axes ends with shuffles between the lanes that split the axis, and with an exchange through shared
 memory between the warps.  If a loop only *scales* the running value and adds such sums to it::
 
     for ... carry(l = 0):   l' = l * fix + reduce sum p over j;   yield l'
@@ -62,27 +62,16 @@ class _Chain:
     scratch: str | None = None
     linear: dict[str, Frag] = field(default_factory=dict)
     reduces: dict[str, ReduceOp] = field(default_factory=dict)
-    shape: tuple[str, FragLayout, str] | None = None  # reduced axis, its operand's layout, its name
+    shape: tuple[tuple[str, ...], FragLayout, str] | None = None  # reduced axes, their operand's layout, its name
 
 
 def defer(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with each running reduction of an outermost loop deferred, if that is legal.
-
-    Where a loop needs another exchange between warps, it keeps those of its sums: the barriers would remain.
-    """
-    whole = _deferred(kernel, across=True)
-    loops = (op for op in whole.body if isinstance(op, ForOp))
-    waits = any(isinstance(op, ReduceOp | ScanOp) and op.scratch is not None for x in loops for op in walk_ops(x.body))
-    return _deferred(kernel, across=False) if waits else whole
-
-
-def _deferred(kernel: MemKernel, across: bool) -> MemKernel:
-    """``kernel`` with its running reductions deferred; ``across``: also those that several warps share."""
+    """``kernel`` with each running reduction of an outermost loop deferred, if that is legal."""
     done: set[str] = set()
     before = _scratch(kernel)
     while True:
         uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
-        found = next((c for c in _chains(kernel, uses, done) if across or c.scratch is None), None)
+        found = next(iter(_chains(kernel, uses, done)), None)
         if found is None:
             idle = before - _scratch(kernel)
             return replace(kernel, smem=tuple(s for s in kernel.smem if s.name not in idle)) if idle else kernel
@@ -172,14 +161,13 @@ def _linear(kernel: MemKernel, loop: ForOp, slot: int, chain: _Chain, uses: Coun
 
 
 def _same_shape(kernel: MemKernel, op: ReduceOp, arg: Frag, chain: _Chain) -> bool:
-    """Whether all sums of the chain reduce the same axis of the same layout, which lanes or warps split."""
+    """Whether all sums of the chain reduce the same axes of the same layout, which lanes or warps split."""
     layout = kernel.layouts[op.arg.layout]
-    if len(op.axes) != 1 or op.into is not None or op.result.layout != arg.layout:
+    if op.into is not None or op.result.layout != arg.layout:
         return False
-    axis = op.axes[0]
-    if not any(m.axis == axis and m.size > 1 for m in (*layout.lane, *layout.warp)):
+    if not any(m.axis in op.axes and m.size > 1 for m in (*layout.lane, *layout.warp)):
         return False
-    shape = (axis, layout, op.arg.layout)
+    shape = (op.axes, layout, op.arg.layout)
     if chain.shape is not None and chain.shape[:2] != shape[:2]:
         return False
     chain.shape = shape
@@ -190,9 +178,9 @@ def _same_shape(kernel: MemKernel, op: ReduceOp, arg: Frag, chain: _Chain) -> bo
 def _rewrite(kernel: MemKernel, chain: _Chain) -> MemKernel:
     """``kernel`` with partial sums as carried values, whose sum after the last loop has the old name."""
     assert chain.shape is not None
-    axis, layout, base = chain.shape
-    into = fresh(f"{axis}_lane", {a.name for x in walk_ops(kernel.body) for f in _types(x) for a in f.axes})
-    partial = layout.partial(axis, into)
+    axes, layout, base = chain.shape
+    into = fresh(f"{'_'.join(axes)}_lane", {a.name for x in walk_ops(kernel.body) for f in _types(x) for a in f.axes})
+    partial = layout.partial(axes, into)
     name = fresh(f"{base}_{into}", set(kernel.layouts))
     whole = _result(kernel, chain)
     kept = TileType(whole.type.dtype, (*whole.type.axes, TileAxis(into, partial.extent(into))))

@@ -9,21 +9,39 @@ The division of two f32 numbers that rounds once has a branch for quotients that
 it too, and these are frequent: most intersections of pairs of boxes are empty.  The square root has one as well, and no
 load moves across it.  A quotient or a root that is reduced, and neither stored by itself nor carried to the next
 iteration of a loop, has the function without a branch.  No function that jumps reads it, and where such numbers are
-compared with others, as the largest one of a row is, all of the module are computed alike.
+compared with others, as the largest one of a row is, all of the module are computed alike but those that only become
+outputs.
+
+The same holds for logarithms, and a rounding to 16 bits, by a store too, hides their error as a reduction does.  The
+exact ones take twice as many instructions, and ``log1p`` has a branch, for which a thread computes one result after
+another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
 
+from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import COMPARISONS
 from nautilus.core.expr.quotients import jumps
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.ops import ConstOp, ConvertOp, ForOp, MapOp, MemKernel, MemModule, MemOp, ReduceOp, walk_ops
+from nautilus.ma_tile.ir.ops import (
+    ConstOp,
+    ConvertOp,
+    ForOp,
+    GlobalLoad,
+    GlobalStore,
+    MapOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    ReduceOp,
+    walk_ops,
+)
 from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 
 #: function -> the one that computes it in f32 with fewer instructions
@@ -31,6 +49,8 @@ APPROXIMATIONS: Mapping[str, str] = {
     f.name: a.function for f in FUNCTIONS.values() for a in f.approximations if a.function and not a.narrow
 }
 _ONCE = ("div", "sqrt")  # they round once, by a branch
+_LOGARITHMS = ("log2", "log1p")
+_BITS = 16  # of a float, to which a rounding hides the error of an approximate logarithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,48 +65,75 @@ class Approximate:
         """``module`` with instructions in place of exact functions."""
         if self.precision != "fast":
             return module
-        quotients = {k.name: _quotients(k) for k in module.kernels}
-        alike = all(q.all_reduced for q in quotients.values()) or not any(q.compared for q in quotients.values())
-        return each_kernel(module, lambda k: _approximated(k, quotients[k.name].reduced if alike else frozenset()))
+        reduced = {k.name: frozenset[str]() for k in module.kernels}
+        loaded = {op.buffer for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad)}
+        final = frozenset(b.name for b in module.buffers if b.space is Space.OUTPUT) - loaded
+        for names, bits in ((_ONCE, 0), (_LOGARITHMS, _BITS)):
+            rounding = {b.name for b in module.buffers if b.dtype.is_float and b.dtype.bits <= bits}
+            found = {k.name: _results(k, names, bits, final, rounding) for k in module.kernels}
+            if all(r.alike for r in found.values()) or not any(r.compared for r in found.values()):
+                reduced = {name: values | found[name].reduced for name, values in reduced.items()}
+        return each_kernel(module, lambda k: _approximated(k, reduced[k.name]))
 
 
 @dataclass(frozen=True, slots=True)
-class _Quotients:
-    """The f32 quotients and roots of which only reductions are left, whether these are all, and any is compared."""
+class _Results:
+    """The results of some f32 functions of which only reductions are left, and whether any result is compared.
+
+    ``alike``: all others only become outputs, which no kernel reads again.
+    """
 
     reduced: frozenset[str]
-    all_reduced: bool
+    alike: bool
     compared: bool
 
 
-def _quotients(k: MemKernel) -> _Quotients:
+def _results(
+    k: MemKernel, names: tuple[str, ...], bits: int, final: frozenset[str], rounding: Collection[str]
+) -> _Results:
+    """The results of the functions ``names``; a rounding to a float of at most ``bits`` bits counts as a reduction.
+
+    ``final``: buffers that no kernel reads; ``rounding``: those whose stores are such roundings.
+    """
     ops = [*walk_ops(k.body)]
-    found = {x.result.name for x in ops if isinstance(x, MapOp) and x.op in _ONCE and x.result.type.dtype is DType.F32}
+    found = {x.result.name for x in ops if isinstance(x, MapOp) and x.op in names and x.result.type.dtype is DType.F32}
     if not found:
-        return _Quotients(frozenset(), True, False)
+        return _Results(frozenset(), True, False)
     scales = {x.result.name for x in ops if isinstance(x, MapOp) and x.op == "binade"}  # quotients of powers of two
     exact = {x.result.name for x in ops if isinstance(x, MapOp) and not scales.isdisjoint(a.name for a in x.args)}
     constants = {x.result.name for x in ops if isinstance(x, ConstOp)}
-    kept, compared = exact, set[str]()  # what leads to a use of each element by elementwise operations
+    kept, used, compared = exact, set(exact), set[str]()  # what leads to such a use by elementwise operations
     for op in ops:
-        if not isinstance(op, MapOp | ConvertOp | ReduceOp):
+        if isinstance(op, GlobalStore) and op.buffer in rounding:
+            kept |= set(reads(op)) - {op.value.name}
+        elif not isinstance(op, MapOp | ConvertOp | ReduceOp):
             kept |= set(reads(op)) | ({v.name for v in op.yields} if isinstance(op, ForOp) else set())
+    for op in ops:
+        if not (isinstance(op, MapOp | ConvertOp) or (isinstance(op, GlobalStore) and op.buffer in final)):
+            used |= set(reads(op)) | ({v.name for v in op.yields} if isinstance(op, ForOp) else set())
     for op in reversed(ops):
+        if not isinstance(op, MapOp | ConvertOp):
+            continue
+        made = op.result
+        rounded = made.type.dtype.is_float and made.type.dtype.bits <= bits
         if isinstance(op, MapOp):
-            made, fixed = op.result, any(a.name in constants for a in op.args)
+            fixed = any(a.name in constants for a in op.args)
             for a in op.args:
-                if made.name in kept or jumps(op.op, made.type.dtype, a.type.dtype, fixed):
+                if (made.name in kept and not rounded) or jumps(op.op, made.type.dtype, a.type.dtype, fixed):
                     kept.add(a.name)
+                if made.name in used or op.op in COMPARISONS:
+                    used.add(a.name)
                 if made.name in compared or (op.op in COMPARISONS and a.type.dtype.is_float and not fixed):
                     compared.add(a.name)
-        elif isinstance(op, ConvertOp):
-            kept |= {op.arg.name} if op.result.name in kept else set()
-            compared |= {op.arg.name} if op.result.name in compared else set()
-    return _Quotients(frozenset(found - kept), not found & kept, bool(found & compared))
+        else:
+            kept |= {op.arg.name} if made.name in kept and not rounded else set()
+            used |= {op.arg.name} if made.name in used else set()
+            compared |= {op.arg.name} if made.name in compared else set()
+    return _Results(frozenset(found - kept), not found & kept & used, bool(found & compared))
 
 
-def _approximated(kernel: MemKernel, quotients: frozenset[str]) -> MemKernel:
-    """``kernel`` with approximations; those of divisions and roots for ``quotients`` alone."""
+def _approximated(kernel: MemKernel, reduced: frozenset[str]) -> MemKernel:
+    """``kernel`` with approximations; those of divisions, roots and logarithms for ``reduced`` alone."""
     constants = {x.result.name: float(x.value) for x in walk_ops(kernel.body) if isinstance(x, ConstOp)}
 
     def rule(op: MemOp) -> tuple[MemOp, ...]:
@@ -94,7 +141,7 @@ def _approximated(kernel: MemKernel, quotients: frozenset[str]) -> MemKernel:
             return (op,)
         if op.op == "pow" and not 0.0 < abs(constants.get(op.args[1].name, inf)) <= 1.0:
             return (op,)
-        if op.op in _ONCE and op.result.name not in quotients:
+        if op.op in (*_ONCE, *_LOGARITHMS) and op.result.name not in reduced:
             return (op,)
         return (replace(op, op=APPROXIMATIONS[op.op]),)
 

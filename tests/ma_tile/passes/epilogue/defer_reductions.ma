@@ -258,10 +258,12 @@ module sums target sm_80 {
   }
 }
 
-; CASE: a loop that another exchange between warps stays in keeps that of its sum
+; CASE: a sum leaves a loop that another exchange between warps stays in
 ; RUN: defer-reductions
 ; ARCH: sm_80
-; UNCHANGED
+; AGAIN
+; COMPLETE:
+; TOLERANCE: 1e-5
 module sums target sm_80 {
   input X: f32[512]
   output S: f32[]
@@ -283,3 +285,39 @@ module sums target sm_80 {
     st.global S[], %s1 vec 1
   }
 }
+; CHECK: for t in 0..4
+; CHECK: reduce max %x over j scratch r_m : f32
+; CHECK: reduce sum %x over j into j_lane
+; CHECK: yield
+; CHECK: reduce sum %s1_j_lane{{.*}} scratch r_s : f32
+
+; CASE: a running sum over two axes, which lanes and warps split
+; RUN: defer-reductions
+; ARCH: sm_80
+; AGAIN
+; COMPLETE:
+; TOLERANCE: 1e-5
+module sums target sm_80 {
+  input X: f32[64, 16]
+  output S: f32[]
+  kernel sums grid 1 warps 2 min_blocks 1 {
+    layout #x = reg(i:2x1, j:4x1) lane(j:4x4, i:8x2) warp(i:2x16)
+    layout #one = reg() lane(*:32) warp(*:2)
+    smem r_p: f32[warp: 2, reg: 1, lane: 32] stages 1 swizzle 0 pad 0 @ 0
+    %l0 = const 0.0 : f32 #one
+    %l1 = for t in 0..2 carry(%l = %l0) {
+      %x = ld.global X[t * 32 + i, j] vec 1 : f32[i: 32, j: 16] #x
+      %p = reduce sum %x over i, j scratch r_p : f32 #one
+      %n = add %l, %p : f32 #one
+      barrier
+      yield %n
+    }
+    st.global S[], %l1 vec 1
+  }
+}
+; CHECK: %l1_i_j_lane = for t in 0..2 carry
+; CHECK: reduce sum %x over i, j into i_j_lane :
+; CHECK: yield
+; CHECK: reduce sum %{{.*}}_i_j_lane over i_j_lane scratch r_p : f32
+; CHECK-NOT: reduce sum
+; CHECK: st.global S[]

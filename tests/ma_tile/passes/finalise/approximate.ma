@@ -213,3 +213,58 @@ module t target sm_80 {
     st.global Y[], %z vec 1
   }
 }
+
+; CASE: logarithms that are stored, and that decide a step
+; RUN: approximate
+; ARCH: sm_80
+; COMPLETE:
+; UNCHANGED
+module t target sm_80 {
+  input X: f32[32]
+  output H: f16[32]
+  output Y: f32[32]
+  output Z: f32[]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %a = log1p %x : f32[i: 32] #i
+    %b = log2 %x : f32[i: 32] #i
+    %c = log1p %b : f32[i: 32] #i
+    %d = log2 %a : f32[i: 32] #i
+    %f = floor %d : f32[i: 32] #i
+    %h = narrow %a : f16[i: 32] #i
+    %s = add %b, %f : f32[i: 32] #i
+    %z = reduce sum %s over i : f32 #one
+    st.global H[i], %h vec 1
+    st.global Y[i], %c vec 1
+    st.global Z[], %z vec 1
+  }
+}
+; CASE: logarithms of which only sums and 16-bit numbers are left
+; RUN: approximate
+; ARCH: sm_80
+; COMPLETE:
+; AGAIN
+module t target sm_80 {
+  input X: f32[32]
+  output H: f16[32]
+  output G: bf16[32]
+  output Z: f32[]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %a = log1p %x : f32[i: 32] #i
+    %b = log2 %x : f32[i: 32] #i
+    %c = log2 %a : f32[i: 32] #i
+    %h = narrow %a : f16[i: 32] #i
+    %z = reduce sum %b over i : f32 #one
+    st.global H[i], %h vec 1
+    st.global G[i], %c vec 1
+    st.global Z[], %z vec 1
+  }
+}
+; CHECK: %a = log1p_approx %x : f32
+; CHECK-NEXT: %b = log2_approx %x : f32
+; CHECK-NEXT: %c = log2_approx %a : f32
