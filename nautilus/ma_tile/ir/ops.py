@@ -170,9 +170,13 @@ class MapOp(CommonMap[Frag]):
     """Elementwise ``op`` with broadcasting by axis name."""
 
 
-@op(MA, "reduce $combiner $arg over $axes( scratch $scratch)?( into $into)?")
+@op(MA, "reduce $combiner $arg( times $times)?( where $where)? over $axes( scratch $scratch)?( into $into)?")
 class ReduceOp:
-    """``combiner`` over ``axes``; ``scratch``: shared memory for results of warps; ``into``: the axis of parts."""
+    """``combiner`` over ``axes``; ``scratch``: shared memory for results of warps; ``into``: the axis of parts.
+
+    A sum may be one of products ``arg`` ``times`` another operand, added up with one rounding each, and of those terms
+    alone ``where`` a condition holds.
+    """
 
     result: Frag = declare(RESULT)
     combiner: str = declare(COMBINER)
@@ -180,6 +184,8 @@ class ReduceOp:
     axes: tuple[str, ...] = declare(AXES)
     scratch: str | None = declare(SCRATCH, default=None)
     into: str | None = declare(AXIS, default=None)
+    times: Frag | None = declare(OPERAND, default=None)
+    where: Frag | None = declare(OPERAND, default=None)
     span: Span = SPAN
 
 

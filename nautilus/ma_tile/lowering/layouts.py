@@ -58,6 +58,7 @@ _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a s
 WORD = 4  # bytes of a register
 LINE = 128  # bytes of a line of L1
 COSTLY = 16  # issue slots of an operation that threads should not repeat
+SHARED = 16  # lanes along the columns of tiles in shared memory: a thread has rows of them, too
 _STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
 #: (place, axis or None for copies, size); strides grow in order of appearance.
@@ -153,12 +154,15 @@ class LayoutCost:
     bytes: frozenset[str] = frozenset()  # axes along which whole registers of 8-bit floats are loaded
     costly: frozenset[frozenset[str]] = frozenset()  # axes of the tiles that take long to compute
     sharing: frozenset[str] = frozenset()  # axes that a load has not, if all terms are contiguous along reduced axes
+    lanes: int = 32  # most lanes along the columns
+    terms: frozenset[str] = frozenset()  # axes that all tiles in shared memory have
 
 
 def collect(
-    kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int, dots: Mapping[str, DotPlan]
-) -> LayoutCost:
-    """Cost data of every load and store of ``kernel``.
+    kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int, dots: Mapping[str, DotPlan],
+    shared: Collection[str] = frozenset(),
+) -> LayoutCost:  # fmt: skip
+    """Cost data of every load and store of ``kernel``; ``shared``: the loads whose tiles are in shared memory.
 
     Of the axes of a window (``X[2 * x + r]``) the kept one counts, unless a vector holds the reduced one: lanes along a
     reduced axis exchange values.  Neighbouring lanes then read neighbouring windows, so it has no vectors.
@@ -198,6 +202,9 @@ def collect(
         if axis is None:
             continue
         width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
+        if isinstance(op, LoadOp) and op.result.name in shared and axis in reduced:
+            windows |= set(type_.names) - reduced  # neighbouring lanes have neighbouring rows
+            continue
         if axis in reduced and width < dict(zip(type_.names, type_.shape, strict=True))[axis]:
             kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced])
             windows |= set() if kept is None else {kept}
@@ -214,7 +221,9 @@ def collect(
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
     sharing = _sharing(kernel, buffers, refs, reduced)
-    return LayoutCost(weight, vec, loaded, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel), sharing)
+    held = [set(v.type.names) for op in walk_ops(kernel.body) for v in results(op) if v.name in shared]
+    terms = frozenset(set.intersection(*held)) if held else frozenset()
+    return LayoutCost(weight, vec, loaded, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel), sharing, SHARED if shared else 32, terms)
 
 
 def _stepped(kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int) -> set[str]:
@@ -339,7 +348,7 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     shared = {x for c in rows for x in c if costly and all(x not in tile for tile in costly)}
     # of the others, those come first along which every load differs: registers along an axis that a load has not use
     # its elements several times
-    rows.sort(key=lambda c: (not reduced.isdisjoint(c), not shared.isdisjoint(c), not cost.sharing.isdisjoint(c)))
+    rows.sort(key=lambda c: (not cost.terms.isdisjoint(c), not reduced.isdisjoint(c), not shared.isdisjoint(c), not cost.sharing.isdisjoint(c)))
     kept = sum(reduced.isdisjoint(c) for c in rows)
     vec = {a: gcd(cost.vec.get(a, 1), sizes[a]) for a in columns}
     for op in walk_ops(kernel.body):
@@ -358,7 +367,7 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     # elements that many positions share, such as scales of groups, leave no warp without work
     while lead and vec[lead] > cost.loaded.get(lead, vec[lead]) and span // vec[lead] * prod(row_sizes) < 32 * wanted:
         vec = {a: max(1, v // 2) for a, v in vec.items()}
-    col_lanes = gcd(32, span // vec[lead]) if lead else 1
+    col_lanes = gcd(cost.lanes, span // vec[lead]) if lead else 1
     if kernel.spread > 1 and kept:  # what is computed from results is computed again by each lane of a reduction
         col_lanes = min(col_lanes, 32 // gcd(32, row_sizes[0] // gcd(wanted, row_sizes[0])))
     left, row_lanes = 32 // col_lanes, list[int]()

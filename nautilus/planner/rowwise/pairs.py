@@ -107,7 +107,7 @@ def positions(e: Expr) -> frozenset[str]:
 
 def square(results: int) -> tuple[int, int, tuple[int, int]]:
     """Rows and columns of a block, terms of a step, and warps along rows and columns, for this many ``results``."""
-    return (WIDE, 4, (2, 2)) if results >= BLOCKS * WIDE * WIDE else (SIDE, 8, (4, 1))
+    return (WIDE, 8, (4, 1)) if results >= BLOCKS * WIDE * WIDE else (SIDE, 8, (4, 1))
 
 
 def block(grid: Mapping[str, int], row: str, column: str, side: int) -> dict[str, int]:
@@ -131,7 +131,7 @@ def plan_of_pair(
     loops = {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
     tiles = block({x: g.extent(x) for x in grid if not g.cut_by(x)}, row, column, side)
     roles = loops | {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
-    return terms, roles, WarpPlan(warps=warps, stages=1, epilogue="direct")
+    return terms, roles, WarpPlan(warps=warps, stages=3, epilogue="direct")
 
 
 def plan_of_reduced_pair(
@@ -143,7 +143,7 @@ def plan_of_reduced_pair(
     wide = WIDE if cut is None else cut.tile or gcd(cut.size or WIDE, WIDE)
     roles = {column: AxisPlan(column, LOOP, wide), terms: AxisPlan(terms, LOOP, step)}
     roles |= {x: AxisPlan(x, GRID, side if x == row else 1) for x in grid}
-    return column, roles, WarpPlan(warps=warps, stages=1, epilogue="direct")
+    return column, roles, WarpPlan(warps=warps, stages=3, epilogue="direct")
 
 
 def _apart(operands: Sequence[frozenset[str]], row: str, column: str) -> bool:
