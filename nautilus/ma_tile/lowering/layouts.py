@@ -223,7 +223,18 @@ def collect(
     sharing = _sharing(kernel, buffers, refs, reduced)
     held = [set(v.type.names) for op in walk_ops(kernel.body) for v in results(op) if v.name in shared]
     terms = frozenset(set.intersection(*held)) if held else frozenset()
-    return LayoutCost(weight, vec, loaded, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel), sharing, SHARED if shared else 32, terms)
+    return LayoutCost(
+        weight,
+        vec,
+        loaded,
+        tuple(tiles),
+        frozenset(keyed),
+        frozenset(words),
+        _costly(kernel),
+        sharing,
+        SHARED if shared else 32,
+        terms,
+    )
 
 
 def _stepped(kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int) -> set[str]:
@@ -348,7 +359,14 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     shared = {x for c in rows for x in c if costly and all(x not in tile for tile in costly)}
     # of the others, those come first along which every load differs: registers along an axis that a load has not use
     # its elements several times
-    rows.sort(key=lambda c: (not cost.terms.isdisjoint(c), not reduced.isdisjoint(c), not shared.isdisjoint(c), not cost.sharing.isdisjoint(c)))
+    rows.sort(
+        key=lambda c: (
+            not cost.terms.isdisjoint(c),
+            not reduced.isdisjoint(c),
+            not shared.isdisjoint(c),
+            not cost.sharing.isdisjoint(c),
+        )
+    )
     kept = sum(reduced.isdisjoint(c) for c in rows)
     vec = {a: gcd(cost.vec.get(a, 1), sizes[a]) for a in columns}
     for op in walk_ops(kernel.body):

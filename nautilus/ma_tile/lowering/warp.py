@@ -174,7 +174,9 @@ class _WarpLowering(Lowering):
             kept = self.stage_buffer(entry, f"s_{op.result.name}", op.result.type.dtype, copy.axes, 0, pad)
             slot = Slot(kept.name, ZERO)
             loaded = super()._load(op, copy.threads, depth)
-            self.b.emit(ma.SharedStore(slot, loaded, shared_vec(copy.threads, copy.axes, buffer.dtype), op.span), depth)
+            self.b.emit(
+                ma.SharedStore(slot, loaded, shared_vec(copy.threads, copy.axes, buffer.dtype), span=op.span), depth
+            )
         entry.slots["copied"] = slot
         along = tuple(m for m in layout.reg if m.axis == copy.axes[-1].name)
         ordered = replace(layout, reg=(*along, *(m for m in layout.reg if m not in along)))

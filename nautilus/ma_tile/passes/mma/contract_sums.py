@@ -40,6 +40,7 @@ class ContractSums:
     precision: str = "fast"
 
     name = "contract-sums"
+    reorders = True  # its sums round less often
 
     def apply(self, module: MemModule) -> MemModule:
         """``module`` with multiply-adds in sums of products."""
@@ -83,9 +84,7 @@ def _contracted(kernel: MemKernel) -> MemKernel:
     return replace(kernel, body=rebuild(kernel.body, rule))
 
 
-def _sum_of_products(
-    op: ReduceOp, maps: Mapping[str, MapOp], zeros: frozenset[str]
-) -> tuple[ReduceOp, frozenset[str]]:
+def _sum_of_products(op: ReduceOp, maps: Mapping[str, MapOp], zeros: frozenset[str]) -> tuple[ReduceOp, frozenset[str]]:
     """``op`` with its factors and its condition apart, and the values that are then not needed."""
     names = set[str]()
     term = maps.get(op.arg.name)
