@@ -120,7 +120,7 @@ def peak(kernel: MemKernel, body: tuple[MemOp, ...]) -> int:
     return _Liveness(kernel).block(body, frozenset())[1]
 
 
-_STREAMED = (ma.MapOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.IndexOp, ma.ConstOp, ma.ParamOp, ma.UnpackOp)
+_STREAMED = (ma.MapOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.WindowOp, ma.IndexOp, ma.ConstOp, ma.ParamOp, ma.UnpackOp)
 
 
 class _Liveness:
@@ -132,7 +132,7 @@ class _Liveness:
         self.source: dict[str, Frag] = {}  # the fragment whose registers a slice or a masked value shares
         constants = set[str]()
         for op in ma.walk_ops(kernel.body):
-            if isinstance(op, ma.SliceOp):
+            if isinstance(op, ma.SliceOp | ma.WindowOp):
                 self.source[op.result.name] = self.source.get(op.arg.name, op.arg)
             elif isinstance(op, ma.GlobalLoad) and op.repeat is not None:
                 self.size[op.result.name] = width_of_load(kernel, op)
@@ -223,7 +223,7 @@ class _Liveness:
                 return before | after, max(most, self.cost(before | after))
             case ma.RolesOp(roles=roles):
                 return after, max((self.block(r.body, frozenset())[1] for r in roles), default=0)
-            case ma.SliceOp(arg=a):
+            case ma.SliceOp(arg=a) | ma.WindowOp(arg=a):
                 live = after | self.note([a])
                 return live, self.cost(live)
         results, args = defined(op), self.note(args_of(op))

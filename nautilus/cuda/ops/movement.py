@@ -20,7 +20,7 @@ from nautilus.cuda.registers import register_offset
 from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.layout import FragLayout, slice_registers, tile_shape
+from nautilus.ma_tile.ir.layout import FragLayout, slice_registers, window_registers, tile_shape
 
 _WORDS = {16: "uint4", 8: "uint2", 4: "u32", 2: "u16", 1: "unsigned char"}
 _BITWISE = {"and": "bit_and", "or": "bit_or"}
@@ -31,6 +31,18 @@ def print_slice(w: Writer, op: ma.SliceOp) -> None:
     """Print an array of some registers of another array; nothing remains of it when the loops are unrolled."""
     chosen = slice_registers(w.layout(op.arg), w.layout(op.result), op.axis, op.start)
     assert chosen is not None, "the verifier admits slices inside each thread only"
+    _print_chosen(w, op, chosen)
+
+
+def print_window(w: Writer, op: ma.WindowOp) -> None:
+    """Print an array of the registers of windows."""
+    places, sizes = (op.positions, op.terms), (op.step, op.dilation, op.together)
+    chosen = window_registers(w.layout(op.arg), w.layout(op.result), op.axis, places, sizes)
+    assert chosen is not None, "the verifier admits windows inside each thread only"
+    _print_chosen(w, op, chosen)
+
+
+def _print_chosen(w: Writer, op: ma.SliceOp | ma.WindowOp, chosen: tuple[int, ...]) -> None:
     source, name, spelled = w.name(op.arg), w.declare(op.result), w.array(op.result)
     pack = spelled.pack
     groups = [chosen[n * pack : (n + 1) * pack] for n in range(spelled.length)]
@@ -489,6 +501,7 @@ def plus(text: str, n: int) -> str:
 #: op class -> what prints it
 PRINTERS: Printers = {
     ma.SliceOp: print_slice,
+    ma.WindowOp: print_window,
     ma.StackOp: print_stack,
     ma.GlobalLoad: print_global_load,
     ma.SharedLoad: print_shared_load,

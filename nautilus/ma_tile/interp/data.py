@@ -32,7 +32,7 @@ from nautilus.ma_tile.interp.state.values import (
     round_quietly,
     spread,
 )
-from nautilus.ma_tile.ir.layout import FragLayout, Ints, same_threads, slice_registers
+from nautilus.ma_tile.ir.layout import FragLayout, Ints, same_threads, slice_registers, window_registers
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
     AsyncCopy,
@@ -55,6 +55,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     StackOp,
     UndefinedOp,
+    WindowOp,
 )
 from nautilus.targets.limits import VECTOR_BYTES
 
@@ -123,6 +124,16 @@ def stack(run: BlockRun, ctx: Context, op: StackOp) -> None:
             raise Fault("layout", f"%{a.name} is not in the threads of #{op.result.layout}")
         out[:, :, list(chosen)] = x
     run.put(ctx, op.result, out)
+
+
+def window(run: BlockRun, ctx: Context, op: WindowOp) -> None:
+    """Take the registers of windows as the two layouts declare it. Raises Fault."""
+    old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
+    sizes = (op.step, op.dilation, op.together)
+    chosen = window_registers(old, new, op.axis, (op.positions, op.terms), sizes)
+    if chosen is None:
+        raise Fault("layout", f"windows of #{op.arg.layout} are not in the threads of #{op.result.layout}")
+    run.put(ctx, op.result, _chosen(run, ctx, op.arg, chosen))
 
 
 def _chosen(run: BlockRun, ctx: Context, arg: Frag, chosen: Sequence[int]) -> Ints:
@@ -470,6 +481,7 @@ TABLE: Mapping[type, Callable[[BlockRun, Context, Any], None]] = {
     ConvertOp: convert,
     SliceOp: slice_op,
     StackOp: stack,
+    WindowOp: window,
     UndefinedOp: undefined,
     GlobalLoad: ld_global,
     GlobalStore: st_global,

@@ -114,6 +114,7 @@ from nautilus.ma_tile.ir.row_store import RowStore as RowStore
 from nautilus.ma_tile.ir.scan import ScanOp as ScanOp
 from nautilus.ma_tile.ir.slices import SliceOp as SliceOp
 from nautilus.ma_tile.ir.slices import StackOp as StackOp
+from nautilus.ma_tile.ir.slices import WindowOp as WindowOp
 from nautilus.ma_tile.ir.tile_scheduler import BreakOp as BreakOp
 from nautilus.ma_tile.ir.tile_scheduler import QueuePop as QueuePop
 from nautilus.ma_tile.ir.tile_scheduler import QueuePush as QueuePush
@@ -416,7 +417,7 @@ class RolesOp:
 
 
 MemOp: TypeAlias = (
-    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ScanOp | ConvertOp | SliceOp | StackOp | UndefinedOp
+    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ScanOp | ConvertOp | SliceOp | StackOp | WindowOp | UndefinedOp
     | UnpackOp | GlobalLoad | GlobalStore | SharedLoad | MatrixLoad | SharedStore | RowStore
     | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
     | MmaOp | IfOp | ForOp | RolesOp | AsyncOp | SchedulerOp | DependentLaunchOp

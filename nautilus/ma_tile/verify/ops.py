@@ -15,7 +15,7 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import INDEX_TYPES, DType
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, has_types
-from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers
+from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers, window_registers
 from nautilus.ma_tile.ir.ops import (
     INCREASE,
     AsyncCommit,
@@ -43,6 +43,7 @@ from nautilus.ma_tile.ir.ops import (
     StackOp,
     UndefinedOp,
     UnpackOp,
+    WindowOp,
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import stored
@@ -142,6 +143,27 @@ def stack(s: KernelScope, op: StackOp) -> None:
     new = s.define(op.result)
     stays = all(slice_registers(new, old, op.axis, n) is not None for n, old in enumerate(layouts))
     s.need(stays, "a stack stays inside each thread", f"%{op.result.name}")
+
+
+def window(s: KernelScope, op: WindowOp) -> None:
+    """The operand has all elements of the windows; every element stays in its thread."""
+    old, t = s.use(op.arg), op.arg.type
+    s.need(t.dtype is op.result.type.dtype, "a window keeps the type", f"%{op.result.name}")
+    whole = {a.name: a.size for a in t.axes}
+    made = {a.name: a.size for a in op.result.type.axes}
+    places = {op.positions, op.terms}
+    s.need(op.axis in whole and op.axis not in made, "windows are along an axis of the operand", op.axis)
+    s.need(places <= made.keys() and op.terms not in whole, "windows have positions and terms", f"%{op.result.name}")
+    rest = [{x: n for x, n in sizes.items() if x not in (op.axis, *places)} for sizes in (whole, made)]
+    s.need(rest[0] == rest[1], "a window keeps the other axes", f"%{op.result.name}")
+    even = made[op.positions] % whole.get(op.positions, 1) == 0 and min(op.step, op.dilation) > 0
+    s.need(even, "windows are alike", f"%{op.result.name}")
+    end = op.step * (op.together - 1) + op.dilation * (made[op.terms] - 1)
+    s.need(end < whole[op.axis], "windows lie in the tile", f"{end} on {op.axis}")
+    new = s.define(op.result)
+    sizes = (op.step, op.dilation, op.together)
+    chosen = window_registers(old, new, op.axis, (op.positions, op.terms), sizes)
+    s.need(chosen is not None, "a window stays inside each thread", f"%{op.arg.name}")
 
 
 def unpack(s: KernelScope, op: UnpackOp) -> None:
@@ -472,7 +494,7 @@ def roles(s: KernelScope, op: RolesOp) -> None:
 
 RULES: Mapping[type, Rule] = {
     ConstOp: const, IndexOp: index, ParamOp: param, MapOp: map_op, ConvertOp: convert,
-    SliceOp: slice_op, StackOp: stack, UndefinedOp: undefined, UnpackOp: unpack,
+    SliceOp: slice_op, StackOp: stack, WindowOp: window, UndefinedOp: undefined, UnpackOp: unpack,
     GlobalLoad: ld_global, GlobalStore: st_global, SharedLoad: ld_shared, SharedStore: st_shared,
     AsyncCopy: cp_async, MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait,
     Barrier: barrier, IfOp: if_op, ForOp: for_op,

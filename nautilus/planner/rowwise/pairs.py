@@ -42,6 +42,7 @@ RESULTS = 512, 256  # results of a block whose terms are the same, where such bl
 STEP = 16  # terms of a step where several reductions read each other's running results
 WASTE = 8  # one part of the terms of all steps may be beyond the last term
 MAPPING = WarpPlan(warps=(4, 1), stages=3, epilogue="direct")
+FROM_L1 = WarpPlan(warps=(2, 2), stages=1, epilogue="direct")  # of several squares: lanes are apart in shared memory
 
 
 def pair_of(defs: Sequence[Def], grid: Mapping[str, int], extents: Mapping[str, int]) -> tuple[str, str, str] | None:
@@ -149,10 +150,11 @@ def plan_of_pair(
 ) -> tuple[str, dict[str, AxisPlan], WarpPlan]:
     """The loop, the roles of axes and the mapping of a reduction over pairs."""
     sides, step = square(prod(g.extent(x) for x in grid)), step_of(g.defs, terms, g.extent(terms))
-    loops = {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
     tiles = block({x: g.extent(x) for x in grid if not g.cut_by(x)}, row, column, sides)
+    several = any(n > 1 for x, n in tiles.items() if x not in (row, column))
+    loops = {x: AxisPlan(x, LOOP, (SHORT_STEP if several else step) if x == terms else 1) for x in rest}
     roles = loops | {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
-    return terms, roles, MAPPING
+    return terms, roles, FROM_L1 if several else MAPPING
 
 
 def plan_of_reduced_pair(
