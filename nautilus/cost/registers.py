@@ -120,7 +120,17 @@ def peak(kernel: MemKernel, body: tuple[MemOp, ...]) -> int:
     return _Liveness(kernel).block(body, frozenset())[1]
 
 
-_STREAMED = (ma.MapOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.WindowOp, ma.IndexOp, ma.ConstOp, ma.ParamOp, ma.UnpackOp)
+_STREAMED = (
+    ma.MapOp,
+    ma.ConvertOp,
+    ma.SliceOp,
+    ma.StackOp,
+    ma.WindowOp,
+    ma.IndexOp,
+    ma.ConstOp,
+    ma.ParamOp,
+    ma.UnpackOp,
+)
 
 
 class _Liveness:

@@ -58,6 +58,7 @@ _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a s
 WORD = 4  # bytes of a register
 LINE = 128  # bytes of a line of L1
 COSTLY = 16  # issue slots of an operation that threads should not repeat
+MOST_SLIDING = 8  # neighbouring windows of a thread along contiguous elements
 SHARED = 16  # lanes along the columns of tiles in shared memory: a thread has rows of them, too
 _STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
@@ -156,6 +157,7 @@ class LayoutCost:
     sharing: frozenset[str] = frozenset()  # axes that a load has not, if all terms are contiguous along reduced axes
     lanes: int = 32  # most lanes along the columns
     terms: frozenset[str] = frozenset()  # axes that all tiles in shared memory have
+    sliding: frozenset[str] = frozenset()  # positions of windows that are in registers
 
 
 def collect(
@@ -179,7 +181,8 @@ def collect(
     apart = dict[str, int]()  # widest vectors along axes of loads a few elements apart
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     tiles: dict[tuple[str, ...], None] = {}
-    windows, keyed, words = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes), set[str](), set[str]()
+    stepped, keyed, words = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes), set[str](), set[str]()
+    windows, sliding = set(stepped), set[str]()
     for op in walk_ops(kernel.body):
         for value in results(op):
             tiles[value.type.names] = None
@@ -191,6 +194,7 @@ def collect(
         buffer = buffers[op.buffer]
         if isinstance(op, StoreOp) and op.combiner is not None:
             keyed |= {x for e in op.index for n in walk(e) if isinstance(n, Ref) for x in refs.get(n.name, ())}
+        sliding |= _sliding(op, reduced) if isinstance(op, LoadOp) and not dots else set()
         axis = contiguous_axis(buffer, op.index, type_.names, refs)
         limit = max(1, vector_bytes // buffer.dtype.bytes)
         if axis is None and isinstance(op, LoadOp):
@@ -220,21 +224,14 @@ def collect(
     weight |= {x: weight.get(x, 0) + n * (1 if dots or repeated.keys() - {x} else _STORES) for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
+    vec |= {x: min(vector_bytes // WORD, MOST_SLIDING) for x in sliding & vec.keys() if x in windows - stepped}
     sharing = _sharing(kernel, buffers, refs, reduced)
     held = [set(v.type.names) for op in walk_ops(kernel.body) for v in results(op) if v.name in shared]
     terms = frozenset(set.intersection(*held)) if held else frozenset()
     return LayoutCost(
-        weight,
-        vec,
-        loaded,
-        tuple(tiles),
-        frozenset(keyed),
-        frozenset(words),
-        _costly(kernel),
-        sharing,
-        SHARED if shared else 32,
-        terms,
-    )
+        weight, vec, loaded, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel), sharing,
+        SHARED if shared else 32, terms, frozenset(sliding - stepped),
+    )  # fmt: skip
 
 
 def _stepped(kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int) -> set[str]:
@@ -278,6 +275,16 @@ def _sharing(
     if not all(axis in reduced for axis in near):
         return frozenset()
     return frozenset(a.name for a in kernel.axes for op in terms if a.name not in op.result.type.names)
+
+
+def _sliding(op: LoadOp, reduced: Collection[str]) -> set[str]:
+    """The axes of positions of windows of ``op``, whose terms are along axes that are ``reduced``, at most as far apart."""
+    found = set[str]()
+    for form in map(affine, op.index):
+        inside = [x for x in op.result.type.names if form.slope(x) > 0]
+        terms = [form.slope(x) for x in inside if x in reduced]
+        found |= {x for x in inside if x not in reduced and terms and form.slope(x) <= max(terms)}
+    return found
 
 
 def _strided(form: Linear, axes: Iterable[str], width: int) -> dict[str, int]:
@@ -401,7 +408,7 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
         sizes, vec, ClassPlan(tuple(columns), col_lanes, col_warps),
         tuple(ClassPlan(tuple(c), n, w) for c, n, w in zip(rows, row_lanes, row_warps, strict=True)),
         left, fixed_warps or used,
-        cost.keyed.union(x for op in walk_ops(kernel.body) if isinstance(op, ScanOp) for x in combined(op)),
+        (cost.keyed | cost.sliding).union(x for op in walk_ops(kernel.body) if isinstance(op, ScanOp) for x in combined(op)),
         cost.keyed, across,
     )  # fmt: skip
 

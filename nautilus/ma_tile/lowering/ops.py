@@ -74,6 +74,7 @@ class Lowering(ABC):
         self.defs = definitions(kernel.body)
         self.shared = shared_tiles(kernel, buffers, mapping, self.defs)
         cost = collect(kernel, buffers, self.refs, mapping.vector_bytes, dots, self.shared)
+        self.sliding = cost.sliding
         self.candidates: LayoutCandidates = make_layout_candidates(kernel, cost, warps, dots)
         self.b = Builder(self.candidates.template.warps)
         for axes, layout in self.candidates.fixed.items():

@@ -150,9 +150,10 @@ class _WarpLowering(Lowering):
             entry.slots["copied"] = self._copied(entry, op, copy)
             return self.read(entry, entry.slots["copied"], layout)
         ordered, vec = self.loaded(op, layout)
+        slides = not self.sliding.isdisjoint(type_.names)  # a thread loads the elements of its windows once
         made_here = buffer.space is Space.TEMP  # in the order of its readers, which may find it in shared memory
         wide = vec * buffer.dtype.bytes >= WIDE or self.shifted(op, ordered, vec, depth)[1] > 0
-        if made_here or op.buffer in self.stored or wide:
+        if made_here or op.buffer in self.stored or wide or slides:
             return super()._load(op, layout, depth)
         access = Access(buffer, op.index, op.mask, type_, ordered, vec)
         gain = OPERANDS if self.candidates.fixed else LOOPED if depth else LOADS
