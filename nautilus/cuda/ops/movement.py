@@ -36,8 +36,7 @@ def print_slice(w: Writer, op: ma.SliceOp) -> None:
 
 def print_window(w: Writer, op: ma.WindowOp) -> None:
     """Print an array of the registers of windows."""
-    places, sizes = (op.positions, op.terms), (op.step, op.dilation, op.together)
-    chosen = window_registers(w.layout(op.arg), w.layout(op.result), op.axis, places, sizes)
+    chosen = window_registers(w.layout(op.arg), w.layout(op.result), op.axis, (op.positions, op.terms), op.sizes)
     assert chosen is not None, "the verifier admits windows inside each thread only"
     _print_chosen(w, op, chosen)
 

@@ -129,8 +129,7 @@ def stack(run: BlockRun, ctx: Context, op: StackOp) -> None:
 def window(run: BlockRun, ctx: Context, op: WindowOp) -> None:
     """Take the registers of windows as the two layouts declare it. Raises Fault."""
     old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
-    sizes = (op.step, op.dilation, op.together)
-    chosen = window_registers(old, new, op.axis, (op.positions, op.terms), sizes)
+    chosen = window_registers(old, new, op.axis, (op.positions, op.terms), op.sizes)
     if chosen is None:
         raise Fault("layout", f"windows of #{op.arg.layout} are not in the threads of #{op.result.layout}")
     run.put(ctx, op.result, _chosen(run, ctx, op.arg, chosen))

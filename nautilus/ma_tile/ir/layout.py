@@ -196,19 +196,20 @@ def same_threads(a: FragLayout, b: FragLayout, interleaved: str | None = None) -
 
 
 def window_registers(
-    whole: FragLayout, windows: FragLayout, axis: str, places: tuple[str, str], sizes: tuple[int, int, int]
+    whole: FragLayout, windows: FragLayout, axis: str, places: tuple[str, str], sizes: tuple[int, int, int, int]
 ) -> tuple[int, ...] | None:
     """Registers of ``whole``, along ``axis``, that hold what ``windows`` hold along the two ``places``, or None.
 
-    ``sizes``: how far positions and terms are apart, and positions whose windows are along one ``axis``.
+    ``sizes``: how far positions and terms are apart, positions whose windows are along one ``axis``, and the first
+    element there.
     """
-    step, dilation, together = sizes
+    step, dilation, together, start = sizes
     positions, terms = places
     rest = tuple(x for x in dict.fromkeys((*whole.axes, *windows.axes)) if x not in (axis, *places))
     if whole.warps != windows.warps:
         return None
     at, term = windows.coords(positions), windows.coords(terms)
-    wanted = [windows.coords(x) for x in rest] + [at // together, step * (at % together) + dilation * term]
+    wanted = [windows.coords(x) for x in rest] + [at // together, start + step * (at % together) + dilation * term]
     held = np.stack([whole.coords(x) for x in (*rest, positions, axis)], axis=-1)
     shape = (windows.warps, 32, windows.registers)
     need = np.stack([np.broadcast_to(x, shape) for x in wanted], axis=-1)

@@ -37,12 +37,12 @@ class StackOp:
     span: Span = SPAN
 
 
-@op(MA, "window $arg over $axis into $positions $terms by $step $dilation")
+@op(MA, "window $arg over $axis into $positions $terms by $step $dilation( from $start)?")
 class WindowOp:
     """The elements of ``arg`` along ``axis`` in windows: along ``positions``, ``step`` apart, and ``terms`` of each.
 
-    Element (p, t) of the result is that at ``step`` * (p % n) + ``dilation`` * t along ``axis``, and at p / n along
-    ``positions``, which ``arg`` has if its windows are those of more than n positions.
+    Element (p, t) of the result is that at ``step`` * (p % n) + ``dilation`` * t after ``start`` along ``axis``, and at
+    p / n along ``positions``, which ``arg`` has if its windows are those of more than n positions.
     """
 
     result: Frag = declare(RESULT)
@@ -52,7 +52,13 @@ class WindowOp:
     terms: str = declare(AXIS)
     step: int = declare(INTEGER)
     dilation: int = declare(INTEGER)
+    start: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """How far positions and terms are apart, the positions along one ``axis``, and the first element."""
+        return self.step, self.dilation, self.together, self.start or 0
 
     @property
     def together(self) -> int:

@@ -278,12 +278,12 @@ def _sharing(
 
 
 def _sliding(op: LoadOp, reduced: Collection[str]) -> set[str]:
-    """The axes of positions of windows of ``op``, whose terms are along axes that are ``reduced``, at most as far apart."""
+    """The axes of positions of windows of ``op``, no further apart than their terms, along axes that are ``reduced``."""
     found = set[str]()
     for form in map(affine, op.index):
         inside = [x for x in op.result.type.names if form.slope(x) > 0]
-        terms = [form.slope(x) for x in inside if x in reduced]
-        found |= {x for x in inside if x not in reduced and terms and form.slope(x) <= max(terms)}
+        step = max((form.slope(x) for x in inside if x in reduced), default=0)
+        found |= {x for x in inside if x not in reduced and form.slope(x) <= step}
     return found
 
 

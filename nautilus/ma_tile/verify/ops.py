@@ -158,11 +158,10 @@ def window(s: KernelScope, op: WindowOp) -> None:
     s.need(rest[0] == rest[1], "a window keeps the other axes", f"%{op.result.name}")
     even = made[op.positions] % whole.get(op.positions, 1) == 0 and min(op.step, op.dilation) > 0
     s.need(even, "windows are alike", f"%{op.result.name}")
-    end = op.step * (op.together - 1) + op.dilation * (made[op.terms] - 1)
-    s.need(end < whole[op.axis], "windows lie in the tile", f"{end} on {op.axis}")
+    end = (op.start or 0) + op.step * (op.together - 1) + op.dilation * (made[op.terms] - 1)
+    s.need((op.start or 0) >= 0 and end < whole[op.axis], "windows lie in the tile", f"{end} on {op.axis}")
     new = s.define(op.result)
-    sizes = (op.step, op.dilation, op.together)
-    chosen = window_registers(old, new, op.axis, (op.positions, op.terms), sizes)
+    chosen = window_registers(old, new, op.axis, (op.positions, op.terms), op.sizes)
     s.need(chosen is not None, "a window stays inside each thread", f"%{op.arg.name}")
 
 

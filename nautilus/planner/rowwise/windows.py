@@ -52,6 +52,7 @@ LANES = 32  # least number of results along the last axis, which neighbouring th
 LINES = 8  # results along another axis at least: neighbours share most of their windows there
 BLOCK_TERMS = 16384  # largest number of terms of a block
 VECTORS = 4  # least number of vectors of channels of neighbouring threads
+NEIGHBOURS = 4  # results of a thread along an axis, whose windows overlap
 HELD = 512  # terms of the windows of one thread along vectors
 SHARING = 4  # neighbouring windows that have an element, at least
 RUNNING = 2  # registers, at least, for each running result of a thread: it and the operand of a step
@@ -203,7 +204,20 @@ def block_of(
     if vectors is not None:
         return vectors.tiles(extents, terms if line is None else max(terms, RUNNING))
     tiles = result_tiles(order, extents, terms)
-    return tiles, warps(prod(tiles.values()), terms)
+    results = prod(tiles.values())
+    held = _together(defs, order)
+    return tiles, warps(results, terms) if held == 1 else min(MAX_WARPS, max(1, results // (32 * held)))
+
+
+def _together(defs: Sequence[Def], order: Sequence[str]) -> int:
+    """Results of a thread whose windows overlap along the last axis, the first of ``order``; 1 where they do not."""
+    reads = [ld for d in defs if d.is_reduction for ld in d.reads()]
+    reduced = {a.name for d in defs for a in d.red}
+    moved = [(e, linear(e)) for ld in reads for e in ld.index if free_vars(e) & reduced]
+    sliding = {x for e, form in moved for x in free_vars(e) - reduced if abs(form.slope(x)) == 1}
+    if not order or order[0] not in sliding:
+        return 1
+    return NEIGHBOURS * (NEIGHBOURS if any(x in sliding for x in order[1:2]) else 1)
 
 
 def vectors_of(defs: Sequence[Def], extents: Mapping[str, int]) -> Vectors | None:

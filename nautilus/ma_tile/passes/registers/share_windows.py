@@ -11,8 +11,8 @@ Where something converts the elements to another type, and nothing else reads th
 
 A load is not changed if no index moves with one axis whose neighbouring positions are in registers and with another
 axis, all of which is in registers; if another index or a part of the mask depends on either of them in another way; or
-if its elements are not fewer.  Elements that are contiguous along the windows are loaded with vectors; the last one may
-begin with elements of a window and end after it, as far as the tensor goes.
+if its elements are not fewer.  Elements that are contiguous along the windows are loaded with vectors; the first and the
+last one may have elements outside of the windows, as far as the tensor goes.
 """
 
 from __future__ import annotations
@@ -113,6 +113,24 @@ class _Along:
         return None if any(a is None for a in args) else replace(e, args=tuple(a for a in args if a is not None))
 
 
+@dataclass(frozen=True, slots=True)
+class _Elements:
+    """The elements of windows: how many, in vectors of how many, of which ``start`` are before the windows."""
+
+    size: int
+    vec: int
+    start: int
+    index: tuple[Expr, ...]
+    mask: Expr | None
+
+    def shifted(self, axis: str, start: int) -> _Elements:
+        """These elements and as many before them."""
+        place = calc("sub", Var(axis, DType.I32), integer(start))
+        index = tuple(simplify(substitute(e, {axis: place})) for e in self.index)
+        mask = None if self.mask is None else simplify(substitute(self.mask, {axis: place}))
+        return replace(self, start=start, index=index, mask=mask)
+
+
 @dataclass(slots=True)
 class _Windows:
     """The loads of one kernel.  ``layouts``: those of the kernel and of the new fragments."""
@@ -150,38 +168,35 @@ class _Windows:
             return None
         places = tuple(e for e in index if e is not None)
         mask = conjunction(c for c in masks if c is not None)
-        size, vec = along.size, op.vec
-        if along.dim == len(op.index) - 1 and vec == 1:
-            size, vec, mask = self._vectors(op, places, mask, axis, along)
+        found = _Elements(along.size, op.vec, 0, places, mask)
+        if along.dim == len(op.index) - 1 and op.vec == 1:
+            found = self._vectors(op, found, axis, along)
         kept = [a for a in axes if a.name not in (along.positions.name, along.terms.name)]
         groups = [replace(along.positions, size=along.apart)] if along.apart > 1 else []
-        type_ = TileType(op.result.type.dtype, (TileAxis(axis, size), *groups, *kept))
-        own = _layout(layout, along, axis, size, first=vec > 1 and along.dim == len(op.index) - 1)
+        type_ = TileType(op.result.type.dtype, (TileAxis(axis, found.size), *groups, *kept))
+        own = _layout(layout, along, axis, found.size, first=found.vec > 1 and along.dim == len(op.index) - 1)
         frag = replace(self.names.frag(op.result, "once"), type=type_)
         frag = replace(frag, layout=layout_name(self.layouts, own, f"{op.result.layout}_once"))
-        load = replace(op, result=frag, index=places, mask=mask, vec=vec)
-        window = WindowOp(
-            op.result, frag, axis, along.positions.name, along.terms.name, along.step, along.dilation, op.span
-        )
-        return load, window
+        load = replace(op, result=frag, index=found.index, mask=found.mask, vec=found.vec)
+        names, sizes = (axis, along.positions.name, along.terms.name), (along.step, along.dilation)
+        return load, WindowOp(op.result, frag, *names, *sizes, found.start or None, op.span)
 
-    def _vectors(
-        self, op: GlobalLoad, index: tuple[Expr, ...], mask: Expr | None, axis: str, along: _Along
-    ) -> tuple[int, int, Expr | None]:
-        """Elements of the fragment, of a vector, and the mask, where windows are along contiguous elements."""
+    def _vectors(self, op: GlobalLoad, single: _Elements, axis: str, along: _Along) -> _Elements:
+        """The elements in vectors, where windows are along contiguous ones; ``single`` where there are none."""
         buffer = self.buffers[op.buffer]
         width = VECTOR_BYTES // buffer.dtype.bytes
         while width > 1:
-            size = -(-along.size // width) * width
-            inside = mask
+            start = linear(single.index[-1]).const % width
+            size = -(-(along.size + start) // width) * width
+            found = single if start == 0 else single.shifted(axis, start)
+            mask = found.mask
             if size > along.size:
-                inside = conjunction((*conjuncts(mask), calc("lt", index[-1], extent_expr(buffer.shape[-1]))))
-            if size < along.together * along.terms.size:
-                vec = vector_width(buffer, index, inside, axis, width, {})
-                if vec == width:
-                    return size, vec, inside
+                mask = conjunction((*conjuncts(mask), calc("lt", found.index[-1], extent_expr(buffer.shape[-1]))))
+            fewer = size < along.together * along.terms.size
+            if fewer and vector_width(buffer, found.index, mask, axis, width, {}) == width:
+                return replace(found, size=size, vec=width, mask=mask)
             width //= 2
-        return along.size, 1, mask
+        return single
 
 
 def _named(layout: FragLayout) -> Iterator[TileAxis]:
@@ -199,7 +214,7 @@ def _windows(op: GlobalLoad, layout: FragLayout) -> Iterator[_Along]:
             for positions in (x for x in inside if x != terms):
                 together = next((m.size for m in layout.reg if m.axis == positions and m.stride == 1), 1)
                 alike = sum(m.axis == positions and m.stride < together for m in _modes(layout)) == 1
-                if together > 1 and alike and form.slope(positions) <= form.slope(terms) * sizes[terms].size:
+                if together > 1 and alike and form.slope(positions) < form.slope(terms) * sizes[terms].size:
                     yield _Along(
                         dim, sizes[positions], sizes[terms], form.slope(positions), form.slope(terms), together
                     )
