@@ -28,8 +28,9 @@ assert {f.name for f in FUNCTIONS.values() if f.skips is not None} == SKIPPED.ke
 ROUND_TF32 = 4.0  # a comparison, an addition, and two selections by bits (instructions of sm_90)
 #: ops that cost nothing, because they only order others or have no instructions; :mod:`.work` counts all other ones
 FREE: frozenset[type] = frozenset({
-    ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.WindowOp, ma.UndefinedOp, ma.QueuePush, ma.QueuePop,
-    ma.AdvanceOp, ma.TmaCommit, ma.TmaWait, ma.MbarInit, ma.MbarExpect, ma.MbarArrive, ma.MbarWait, ma.NamedArrive,
+    ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.WindowOp, ma.UndefinedOp, ma.QueuePush,
+    ma.QueuePop, ma.AdvanceOp, ma.TmaCommit, ma.TmaWait, ma.MbarInit,
+    ma.MbarExpect, ma.MbarArrive, ma.MbarWait, ma.NamedArrive,
     ma.ProxyFence, ma.WgFence, ma.AsyncCommit, ma.AsyncWait, ma.ClusterWait,
     ma.GridWait, ma.GridLaunchDependents, ma.BreakOp, ma.TileFirst, ma.TileFetch, ma.TileReset,
 })  # fmt: skip

@@ -33,13 +33,12 @@ from nautilus.ma_tile.ir.unpack import packed_layout
 from nautilus.ma_tile.lowering.builder import Builder
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions, terms
 from nautilus.ma_tile.lowering.layouts import (
-    WORD,
     LayoutCandidates,
     accumulator,
-    collect,
     make_layout_candidates,
     spread,
 )
+from nautilus.ma_tile.lowering.operands.access_costs import WORD, collect
 from nautilus.ma_tile.lowering.operands.computed_operands import operand_chains, packed_chains
 from nautilus.ma_tile.lowering.operands.shared_tiles import shared_tiles
 from nautilus.ma_tile.lowering.operands.unpacked import unpacked

@@ -35,7 +35,8 @@ from nautilus.ma_tile.lowering.exchange import (
     whole_sectors,
 )
 from nautilus.ma_tile.lowering.grid import decode_grid
-from nautilus.ma_tile.lowering.layouts import WORD, a_fragment, canonical, spread
+from nautilus.ma_tile.lowering.layouts import a_fragment, canonical, spread
+from nautilus.ma_tile.lowering.operands.access_costs import WORD
 from nautilus.ma_tile.lowering.operands.computed_operands import users
 from nautilus.ma_tile.lowering.operands.shared_tiles import positions_of
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering

@@ -22,8 +22,9 @@ from nautilus.ma_tile.verify.shared import touch
 from nautilus.targets.limits import Limits
 
 _OF_THREADS = (
-    ma.ConstOp, ma.IndexOp, ma.ParamOp, ma.MapOp, ma.ReduceOp, ma.ScanOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.WindowOp,
-    ma.UndefinedOp, ma.UnpackOp, ma.GlobalLoad, ma.GlobalStore, ma.Barrier, ma.IfOp, ma.ForOp, ma.LetOp, ma.GridWait,
+    ma.ConstOp, ma.IndexOp, ma.ParamOp, ma.MapOp, ma.ReduceOp, ma.ScanOp, ma.ConvertOp, ma.SliceOp, ma.StackOp,
+    ma.WindowOp, ma.UndefinedOp, ma.UnpackOp, ma.GlobalLoad,
+    ma.GlobalStore, ma.Barrier, ma.IfOp, ma.ForOp, ma.LetOp, ma.GridWait,
     ma.GridLaunchDependents,
 )  # fmt: skip
 

@@ -156,10 +156,13 @@ def window(s: KernelScope, op: WindowOp) -> None:
     s.need(places <= made.keys() and op.terms not in whole, "windows have positions and terms", f"%{op.result.name}")
     rest = [{x: n for x, n in sizes.items() if x not in (op.axis, *places)} for sizes in (whole, made)]
     s.need(rest[0] == rest[1], "a window keeps the other axes", f"%{op.result.name}")
-    even = made[op.positions] % whole.get(op.positions, 1) == 0 and min(op.step, op.dilation) > 0
-    s.need(even, "windows are alike", f"%{op.result.name}")
+    s.need(made[op.positions] % whole.get(op.positions, 1) == 0, "windows are alike", f"%{op.result.name}")
     end = (op.start or 0) + op.step * (op.together - 1) + op.dilation * (made[op.terms] - 1)
-    s.need((op.start or 0) >= 0 and end < whole[op.axis], "windows lie in the tile", f"{end} on {op.axis}")
+    s.need(
+        min(op.step, op.dilation, op.start or 1) > 0 and end < whole[op.axis],
+        "windows lie in the tile",
+        f"{end} on {op.axis}",
+    )
     new = s.define(op.result)
     chosen = window_registers(old, new, op.axis, (op.positions, op.terms), op.sizes)
     s.need(chosen is not None, "a window stays inside each thread", f"%{op.arg.name}")

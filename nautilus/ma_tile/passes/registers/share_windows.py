@@ -7,17 +7,14 @@ positions and terms, each has a register and a load for each of these::
         where q counts positions, and X            %x = window %u over u into q s by 1 1
         is read at q + s
 
-Where something converts the elements to another type, and nothing else reads them, this is done before as well.
-
 A load is not changed if no index moves with one axis whose neighbouring positions are in registers and with another
 axis, all of which is in registers; if another index or a part of the mask depends on either of them in another way; or
-if its elements are not fewer.  Elements that are contiguous along the windows are loaded with vectors; the first and the
-last one may have elements outside of the windows, as far as the tensor goes.
+if its elements are not fewer.  Elements that are contiguous along the windows are loaded with vectors; the first and
+the last one may have elements outside of the windows, as far as the tensor goes.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -34,8 +31,8 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import vector_width
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
-from nautilus.ma_tile.ir.ops import Frag, GlobalLoad, MapOp, MemKernel, MemModule, MemOp, WindowOp, walk_ops
-from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
+from nautilus.ma_tile.ir.ops import GlobalLoad, MemKernel, MemModule, MemOp, WindowOp
+from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
 from nautilus.ma_tile.rewriting.renaming import Names, layout_name
 from nautilus.targets.limits import VECTOR_BYTES
 
@@ -95,7 +92,7 @@ class _Along:
         apart = (a for a in form.terms if not isinstance(a, Var) and free_vars(a) & places)
         if any(apart) or slope * self.dilation != other * self.step or slope % self.step:
             return None
-        group = integer(0)
+        group: Expr = integer(0)
         if self.apart > 1:
             group = calc("mul", Var(self.positions.name, DType.I32), integer(self.together))
         first = substitute(e, {self.positions.name: group, self.terms.name: integer(0)})
