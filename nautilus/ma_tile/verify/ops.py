@@ -147,22 +147,17 @@ def stack(s: KernelScope, op: StackOp) -> None:
 
 def window(s: KernelScope, op: WindowOp) -> None:
     """The operand has all elements of the windows; every element stays in its thread."""
-    old, t = s.use(op.arg), op.arg.type
-    s.need(t.dtype is op.result.type.dtype, "a window keeps the type", f"%{op.result.name}")
-    whole = {a.name: a.size for a in t.axes}
-    made = {a.name: a.size for a in op.result.type.axes}
+    old, t, name = s.use(op.arg), op.arg.type, f"%{op.result.name}"
+    s.need(t.dtype is op.result.type.dtype, "a window keeps the type", name)
+    whole, made = ({a.name: a.size for a in f.type.axes} for f in (op.arg, op.result))
     places = {op.positions, op.terms}
-    s.need(op.axis in whole and op.axis not in made, "windows are along an axis of the operand", op.axis)
-    s.need(places <= made.keys() and op.terms not in whole, "windows have positions and terms", f"%{op.result.name}")
+    own = op.axis in whole and op.axis not in made and places <= made.keys() and op.terms not in whole
+    s.need(own, "windows have positions and terms instead of their axis", name)
     rest = [{x: n for x, n in sizes.items() if x not in (op.axis, *places)} for sizes in (whole, made)]
-    s.need(rest[0] == rest[1], "a window keeps the other axes", f"%{op.result.name}")
-    s.need(made[op.positions] % whole.get(op.positions, 1) == 0, "windows are alike", f"%{op.result.name}")
+    s.need(rest[0] == rest[1] and made[op.positions] % whole.get(op.positions, 1) == 0, "windows are alike", name)
     end = (op.start or 0) + op.step * (op.together - 1) + op.dilation * (made[op.terms] - 1)
-    s.need(
-        min(op.step, op.dilation, op.start or 1) > 0 and end < whole[op.axis],
-        "windows lie in the tile",
-        f"{end} on {op.axis}",
-    )
+    inside = min(op.step, op.dilation, op.start or 1) > 0 and end < whole[op.axis]
+    s.need(inside, "windows lie in the tile", f"{end} on {op.axis}")
     new = s.define(op.result)
     chosen = window_registers(old, new, op.axis, (op.positions, op.terms), op.sizes)
     s.need(chosen is not None, "a window stays inside each thread", f"%{op.arg.name}")
