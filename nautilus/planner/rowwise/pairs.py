@@ -29,7 +29,7 @@ from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.draft import Draft
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import GRID, LOOP
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.targets.memory_rates import SECTOR
 
 WIDE, SIDE = 64, 32  # rows of results of a block
@@ -165,7 +165,9 @@ def plan_of_reduced_pair(
     step = step_of(g.defs, terms, g.extent(terms))
     cut = next((c for x in grid if (c := g.cut_by(x)) is not None and c.axis == column), None)
     wide = WIDE if cut is None else cut.tile or gcd(cut.size or WIDE, WIDE)
-    roles = {column: AxisPlan(column, LOOP, wide), terms: AxisPlan(terms, LOOP, step)}
+    few = g.extent(terms) <= MOST_TERMS  # registers hold those of all rows
+    inner = AxisPlan(terms, TILE, ceil_pow2(g.extent(terms))) if few else AxisPlan(terms, LOOP, step)
+    roles = {column: AxisPlan(column, LOOP, wide), terms: inner}
     roles |= {x: AxisPlan(x, GRID, side if x == row else 1) for x in grid}
     return column, roles, MAPPING
 

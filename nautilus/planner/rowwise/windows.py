@@ -26,6 +26,7 @@ terms along one axis are then a loop over their terms.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import gcd, prod
 
 from nautilus.core.expr.conditions import conjuncts
@@ -173,11 +174,15 @@ def _kept_is_last(d: Def) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Windows along ``positions`` of vectors of ``width`` elements along ``channels``."""
+    """Windows along ``positions`` of vectors of ``width`` elements along ``channels``.
+
+    ``lines``: the axis along which windows of other positions share whole lines; empty where there is none.
+    """
 
     channels: str
     positions: str
     width: int
+    lines: str = ""
 
     def tiles(self, extents: Mapping[str, int], terms: int) -> tuple[dict[str, int], int]:
         """The tiles of a block of at most :data:`MIN_WARPS` warps, and its warps.  ``terms``: of a window."""
@@ -186,9 +191,12 @@ class Vectors:
         across = min(threads, floor_pow2(count))
         across = fitting(count, across, min(across, VECTORS), WASTE) or across
         held = floor_pow2(max(1, HELD // (self.width * terms)))
-        down = min(held * (threads // across), ceil_pow2(extents[self.positions]))
+        room = held * (threads // across)
+        lines = min(NEIGHBOURS, held, ceil_pow2(extents[self.lines])) if self.lines else 1
+        down = min(room // lines, ceil_pow2(extents[self.positions]))
         tiles = dict.fromkeys(extents, 1) | {self.channels: across * self.width, self.positions: down}
-        return tiles, max(1, across * down // held // 32)
+        tiles |= {self.lines: lines} if self.lines else {}
+        return tiles, max(1, across * down * lines // held // 32)
 
 
 def block_of(
@@ -202,7 +210,9 @@ def block_of(
     extents = {x: extents[x] for x in order}
     vectors = vectors_of(defs, extents)
     if vectors is not None:
-        return vectors.tiles(extents, terms if line is None else max(terms, RUNNING))
+        if line is not None:  # windows of other lines meet in other steps
+            return replace(vectors, lines="").tiles(extents, max(terms, RUNNING))
+        return vectors.tiles(extents, terms)
     tiles = result_tiles(order, extents, terms)
     results = prod(tiles.values())
     held = _together(defs, order)
@@ -234,7 +244,9 @@ def _vectors(d: Def, extents: Mapping[str, int]) -> Vectors | None:
         if sliding and isinstance(last, Var) and last.name in kept:
             width = gcd(VECTOR_BYTES // ld.dtype.bytes, extents[last.name])
             positions = max(sliding[-1])
-            return Vectors(last.name, positions, width) if last.name != positions and width > 1 else None
+            lines = [x for names in sliding[:-1] for x in names if x not in (positions, last.name)]
+            found = Vectors(last.name, positions, width, lines[-1] if lines else "")
+            return found if last.name != positions and width > 1 else None
     return None
 
 

@@ -60,7 +60,7 @@ class LayoutCost:
     costly: frozenset[frozenset[str]] = frozenset()  # axes of the tiles that take long to compute
     sharing: frozenset[str] = frozenset()  # axes that a load has not, if all terms are contiguous along reduced axes
     lanes: int = 32  # most lanes along the columns
-    terms: frozenset[str] = frozenset()  # axes that all tiles in shared memory have
+    terms: frozenset[str] = frozenset()  # axes that are reduced and that all tiles beside those in shared memory have
     sliding: frozenset[str] = frozenset()  # positions of windows that are in registers
 
 
@@ -110,7 +110,7 @@ def collect(
         if axis is None:
             continue
         width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
-        if isinstance(op, LoadOp) and op.result.name in shared and axis in reduced:
+        if isinstance(op, LoadOp) and shared and axis in reduced:
             windows |= set(type_.names) - reduced  # neighbouring lanes have neighbouring rows
             continue
         if axis in reduced and width < dict(zip(type_.names, type_.shape, strict=True))[axis]:
@@ -130,8 +130,8 @@ def collect(
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
     vec |= {x: min(vector_bytes // WORD, MOST_SLIDING) for x in sliding & vec.keys() if x in windows - stepped}
     sharing = _sharing(kernel, buffers, refs, reduced)
-    held = [set(v.type.names) for op in walk_ops(kernel.body) for v in results(op) if v.name in shared]
-    terms = frozenset(set.intersection(*held)) if held else frozenset()
+    held = [set(op.result.type.names) for op in walk_ops(kernel.body) if isinstance(op, LoadOp) and shared]
+    terms = frozenset(reduced.intersection(*(names for names in held if len(names) > 1)) if held else ())
     return LayoutCost(
         weight, vec, loaded, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel), sharing,
         SHARED if shared else 32, terms, frozenset(sliding - stepped),

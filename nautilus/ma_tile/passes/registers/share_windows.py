@@ -158,7 +158,7 @@ class _Windows:
     def _made(self, op: GlobalLoad, along: _Along) -> tuple[GlobalLoad, WindowOp] | None:
         """The load of the elements ``along`` windows, and the windows."""
         axes, layout = op.result.type.axes, self.layouts[op.result.layout]
-        axis = fresh("u", {a.name for f in self.layouts.values() for a in _named(f)} | {a.name for a in axes})
+        axis = fresh("u", {x for f in self.layouts.values() for x in f.axes} | self.names.variables)
         index = [along.moved(e, axis) for e in op.index]
         masks = [along.condition(c, axis) for c in conjuncts(op.mask)]
         if any(e is None for e in (*index, *masks)):
@@ -194,11 +194,6 @@ class _Windows:
                 return replace(found, size=size, vec=width, mask=mask)
             width //= 2
         return single
-
-
-def _named(layout: FragLayout) -> Iterator[TileAxis]:
-    """The axes of ``layout``."""
-    yield from (TileAxis(x, 0) for x in layout.axes)
 
 
 def _windows(op: GlobalLoad, layout: FragLayout) -> Iterator[_Along]:
