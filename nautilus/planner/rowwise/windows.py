@@ -54,9 +54,9 @@ LINES = 8  # results along another axis at least: neighbours share most of their
 BLOCK_TERMS = 16384  # largest number of terms of a block
 VECTORS = 4  # least number of vectors of channels of neighbouring threads
 NEIGHBOURS = 4  # results of a thread along an axis, whose windows overlap
-HELD = 512  # terms of the windows of one thread along vectors
+HELD, HELD_RESULTS = 512, 64  # terms of the windows of one thread along vectors, and results
 SHARING = 4  # neighbouring windows that have an element, at least
-RUNNING = 2  # registers, at least, for each running result of a thread: it and the operand of a step
+RUNNING = 8  # terms, at least, as which running results of a thread count: they have registers in all steps
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
 
 
@@ -190,7 +190,7 @@ class Vectors:
         count = -(-extents[self.channels] // self.width)
         across = min(threads, floor_pow2(count))
         across = fitting(count, across, min(across, VECTORS), WASTE) or across
-        held = floor_pow2(max(1, HELD // (self.width * terms)))
+        held = floor_pow2(max(1, min(HELD // terms, HELD_RESULTS) // self.width))
         room = held * (threads // across)
         lines = min(NEIGHBOURS, held, ceil_pow2(extents[self.lines])) if self.lines else 1
         down = min(room // lines, ceil_pow2(extents[self.positions]))
