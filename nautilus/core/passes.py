@@ -2,8 +2,9 @@
 
 A *pass* is a frozen dataclass: its ``name`` is the name of its file with hyphens, its fields are its options, and
 ``apply`` maps a module to a module of the same level.  A pass of MA-tile IR keeps every bit of the result, unless it
-says ``reorders = True``: it changes the order in which a sum is added.  A pass that changes the maths, rather than the
-order of loops, derives from :class:`CertifyingPass` and produces a certificate for every rewrite.
+says ``reorders = True``: it changes the order in which a sum is added, or how often a sum rounds.  A pass that changes
+the maths, rather than the order of loops, derives from :class:`CertifyingPass` and produces a certificate for every
+rewrite.
 """
 
 from __future__ import annotations

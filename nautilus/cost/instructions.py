@@ -7,7 +7,7 @@ rules here.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from math import prod
 
 from nautilus.core.expr.nodes import COMBINERS
@@ -17,10 +17,12 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.scan import scan_levels
+from nautilus.ma_tile.ir.traverse import reads
 
 #: results of the special-function unit
 SPECIAL: Mapping[str, float] = {f.name: f.special for f in FUNCTIONS.values() if f.special}
 _INTEGER: Mapping[str, float] = {f.name: f.integer for f in FUNCTIONS.values()}
+_ADDITIONS = frozenset({"add", "sub", "mul"})  # their instructions change signs of operands
 _SLOTS: Mapping[str, float] = {f.name: f.issued or f.slots for f in FUNCTIONS.values()}
 #: share of warps that execute an operation which is skipped while all second operands of the warp are neutral
 SKIPPED: Mapping[str, float] = {"mul_unless_one": 0.4}
@@ -28,16 +30,20 @@ assert {f.name for f in FUNCTIONS.values() if f.skips is not None} == SKIPPED.ke
 ROUND_TF32 = 4.0  # a comparison, an addition, and two selections by bits (instructions of sm_90)
 #: ops that cost nothing, because they only order others or have no instructions; :mod:`.work` counts all other ones
 FREE: frozenset[type] = frozenset({
-    ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.UndefinedOp, ma.QueuePush, ma.QueuePop,
-    ma.AdvanceOp, ma.TmaCommit, ma.TmaWait, ma.MbarInit, ma.MbarExpect, ma.MbarArrive, ma.MbarWait, ma.NamedArrive,
+    ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.WindowOp, ma.UndefinedOp, ma.QueuePush,
+    ma.QueuePop, ma.AdvanceOp, ma.TmaCommit, ma.TmaWait, ma.MbarInit,
+    ma.MbarExpect, ma.MbarArrive, ma.MbarWait, ma.NamedArrive,
     ma.ProxyFence, ma.WgFence, ma.AsyncCommit, ma.AsyncWait, ma.ClusterWait,
     ma.GridWait, ma.GridLaunchDependents, ma.BreakOp, ma.TileFirst, ma.TileFetch, ma.TileReset,
 })  # fmt: skip
+MODIFIER = "modifier"  # a sign or a magnitude that the instruction of its reader takes of its operand
 LAZY = 0.05  # the same share under lazy rescaling: after the first steps, factors other than 1 are rare
 
 
 def issue_slots(op: str, source: DType, result: DType) -> float:
-    """Issue slots of ``op`` for a register of the result."""
+    """Issue slots of ``op`` for a register of the result; ``op`` may be :data:`MODIFIER`."""
+    if op == MODIFIER:
+        return 0.0
     if op in ("cast", "narrow"):
         narrow = min(source.bytes, result.bytes)
         if narrow == 1 and result.is_float and not source.is_float:
@@ -64,20 +70,45 @@ INDEX_SHARE = 0.5  # the same of index expressions
 
 def integer_slots(op: str, source: DType, result: DType, slots: float) -> float:
     """Those of the ``slots`` of ``op`` that are instructions of the integer unit."""
+    if op == MODIFIER:
+        return 0.0
     if op in ("cast", "narrow"):
         return 0.0 if source is DType.F16 else slots
     return _INTEGER[op] if source.is_float or result.is_float else slots * _SHARES.get(op, 1.0)
 
 
-def squares(kernel: ma.MemKernel) -> frozenset[str]:
-    """Values of ``kernel`` that are the constant 2."""
-    ops = ma.walk_ops(kernel.body)
-    return frozenset(op.result.name for op in ops if isinstance(op, ma.ConstOp) and op.value == 2)
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """Values of a kernel that are the constant 2, and signs and magnitudes that only additions and products read."""
+
+    twos: frozenset[str]
+    modifiers: frozenset[str]
 
 
-def operation(op: ma.MapOp, twos: Container[str]) -> str:
-    """The operation of ``op``: a power whose exponent is in ``twos``, those of :func:`squares`, is one product."""
-    return "mul" if op.op == "pow" and op.args[1].name in twos else op.op
+def forms(kernel: ma.MemKernel) -> Forms:
+    """What decides about the instructions of the operations of ``kernel``."""
+    ops = list(ma.walk_ops(kernel.body))
+    twos = frozenset(op.result.name for op in ops if isinstance(op, ma.ConstOp) and op.value == 2)
+    signs = {op.result.name for op in ops if isinstance(op, ma.MapOp) and _is_modifier(op)}
+    apart = (name for op in ops if not _takes_modifiers(op) for name in reads(op)) if signs else ()
+    return Forms(twos, frozenset(signs.difference(apart)))
+
+
+def _is_modifier(op: ma.MapOp) -> bool:
+    return op.result.type.dtype is DType.F32 and op.op in ("abs", "neg")
+
+
+def _takes_modifiers(op: ma.MemOp) -> bool:
+    return (isinstance(op, ma.MapOp) and op.op in _ADDITIONS) or (
+        isinstance(op, ma.ReduceOp) and op.combiner == "sum" and op.times is None
+    )
+
+
+def operation(op: ma.MapOp, found: Forms) -> str:
+    """The operation of ``op``: a power whose exponent is 2 is one product, and a sign may be a :data:`MODIFIER`."""
+    if op.result.name in found.modifiers:
+        return MODIFIER
+    return "mul" if op.op == "pow" and op.args[1].name in found.twos else op.op
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ by one.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from nautilus.core.expr.nodes import Const
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.ops import declaration
 from nautilus.core.tiles import floor_pow2
-from nautilus.cost.instructions import SPECIAL, combining, issue_slots, operation
+from nautilus.cost.instructions import SPECIAL, Forms, combining, issue_slots, operation
 from nautilus.ma_tile.analysis.code_size import code_size
 from nautilus.ma_tile.analysis.mma_stages import is_wgmma, operands_from
 from nautilus.ma_tile.ir import ops as ma
@@ -30,24 +30,24 @@ SHUFFLE = 25.0  # the same for a step between lanes
 UNIT = 18.0  # the same for a result of the special-function unit, beside its instructions
 
 
-def chain(loop: ma.ForOp, layouts: Mapping[str, FragLayout], twos: Container[str]) -> float:
+def chain(loop: ma.ForOp, layouts: Mapping[str, FragLayout], found: Forms) -> float:
     """Cycles from the values that an iteration of ``loop`` receives to those that it carries on; 0 without such a path.
 
-    Loops inside of the loop count for themselves.  ``twos``: :func:`~nautilus.cost.instructions.squares`.
+    Loops inside of the loop count for themselves.  ``found``: :func:`~nautilus.cost.instructions.forms`.
     """
     ready = {f.name: 0.0 for f, _ in loop.carried}
     for op in loop.body:
         before = [ready[x.name] for x in declaration(type(op)).operands(op) if isinstance(x, Frag) and x.name in ready]
         if before and not isinstance(op, ma.ForOp | ma.IfOp):
-            ready |= {f.name: max(before) + _latency(op, layouts, twos) for f in bound(op)}
+            ready |= {f.name: max(before) + _latency(op, layouts, found) for f in bound(op)}
     taken = {f.name for f, _ in loop.carried}
     return max((ready[f.name] for f in loop.yields if f.name in ready and f.name not in taken), default=0.0)
 
 
-def _latency(op: MemOp, layouts: Mapping[str, FragLayout], twos: Container[str]) -> float:
+def _latency(op: MemOp, layouts: Mapping[str, FragLayout], found: Forms) -> float:
     match op:
         case ma.MapOp(args=args, result=r):
-            name = operation(op, twos)
+            name = operation(op, found)
             return STEP * max(1.0, issue_slots(name, args[0].type.dtype, r.type.dtype)) + UNIT * SPECIAL.get(name, 0.0)
         case ma.ReduceOp() | ma.ScanOp():
             return SHUFFLE * combining(op, layouts).shuffles

@@ -120,7 +120,17 @@ def peak(kernel: MemKernel, body: tuple[MemOp, ...]) -> int:
     return _Liveness(kernel).block(body, frozenset())[1]
 
 
-_STREAMED = (ma.MapOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.IndexOp, ma.ConstOp, ma.ParamOp, ma.UnpackOp)
+_STREAMED = (
+    ma.MapOp,
+    ma.ConvertOp,
+    ma.SliceOp,
+    ma.StackOp,
+    ma.WindowOp,
+    ma.IndexOp,
+    ma.ConstOp,
+    ma.ParamOp,
+    ma.UnpackOp,
+)
 
 
 class _Liveness:
@@ -132,7 +142,7 @@ class _Liveness:
         self.source: dict[str, Frag] = {}  # the fragment whose registers a slice or a masked value shares
         constants = set[str]()
         for op in ma.walk_ops(kernel.body):
-            if isinstance(op, ma.SliceOp):
+            if isinstance(op, ma.SliceOp | ma.WindowOp):
                 self.source[op.result.name] = self.source.get(op.arg.name, op.arg)
             elif isinstance(op, ma.GlobalLoad) and op.repeat is not None:
                 self.size[op.result.name] = width_of_load(kernel, op)
@@ -144,12 +154,34 @@ class _Liveness:
                 self.source[op.result.name] = self.source.get(masked.name, masked)
             elif isinstance(op, ma.IndexOp) or (isinstance(op, ma.MapOp) and all(map(self._cheap, op.args))):
                 self._computed(op.result)
+        self.size |= dict.fromkeys(self._terms(), 0)
 
     def _carried(self, op: ma.ForOp) -> None:
         """A carried load, such as one for the next iteration, has the registers of the first one."""
         for (f, init), result in zip(op.carried, op.results, strict=True):
             if init.name in self.size:
                 self.size[f.name] = self.size[result.name] = self.size[init.name]
+
+    def _terms(self) -> set[str]:
+        """Terms of pairs: computed from operands with fewer elements, and added up in the registers of a thread.
+
+        ptxas adds each of them before it computes the next one.
+        """
+        made = {op.result.name: op for op in ma.walk_ops(self.kernel.body) if isinstance(op, ma.MapOp)}
+        readers: dict[str, list[MemOp]] = {}
+        for op in ma.walk_ops(self.kernel.body):
+            for f in args_of(op):
+                readers.setdefault(f.name, []).append(op)
+        found = set[str]()
+        for op in made.values():  # operands before results
+            fewer = (a.name in found or width(self.kernel, a) < width(self.kernel, op.result) for a in op.args)
+            if op.result.type.axes and all(fewer):
+                found.add(op.result.name)
+        for op in reversed(made.values()):
+            kept = (isinstance(x, ma.ReduceOp) or _is_in(x, found) for x in readers.get(op.result.name, ()))
+            if not all(kept):
+                found.discard(op.result.name)
+        return found
 
     def _computed(self, f: Frag) -> None:
         """Index values, and values computed from them and from row vectors, are rematerialised at their uses."""
@@ -201,7 +233,7 @@ class _Liveness:
                 return before | after, max(most, self.cost(before | after))
             case ma.RolesOp(roles=roles):
                 return after, max((self.block(r.body, frozenset())[1] for r in roles), default=0)
-            case ma.SliceOp(arg=a):
+            case ma.SliceOp(arg=a) | ma.WindowOp(arg=a):
                 live = after | self.note([a])
                 return live, self.cost(live)
         results, args = defined(op), self.note(args_of(op))
@@ -220,6 +252,10 @@ class _Liveness:
             inside = (before - carried) | inside
         before = outer | inside | self.note(init for _, init in op.carried)
         return before, max(most, self.cost(before))
+
+
+def _is_in(op: MemOp, names: Container[str]) -> bool:
+    return isinstance(op, ma.MapOp) and op.result.name in names
 
 
 def args_of(op: MemOp) -> tuple[Frag, ...]:

@@ -46,12 +46,12 @@ from nautilus.cost.instructions import (
     LAZY,
     SPECIAL,
     combining,
+    forms,
     integer_slots,
     issue_slots,
     mma_rate,
     operation,
     rescales_lazily,
-    squares,
 )
 from nautilus.cost.latency import Waits, awaited_loads, chain
 from nautilus.cost.reads import Access, Reads, both_ends
@@ -112,7 +112,7 @@ class Counter:
         self.axes = {f.name: f.type.names for op in ma.walk_ops(kernel.body) for f in bound(op)}
         self.plain = PlainLoads(kernel)
         self.waits = Waits(kernel)
-        self.squares = squares(kernel)
+        self.forms = forms(kernel)
         self.warps = kernel.warps
         self.lazy = rescales_lazily(kernel)
         self.depth = 0
@@ -244,7 +244,7 @@ class Counter:
         if not np.any(trips):  # flags are taken as 0
             return
         self.flight = max(self.flight, self._flight_after(op.body))
-        self.counts.chain = self.counts.chain + times * trips * chain(op, self.kernel.layouts, self.squares)
+        self.counts.chain = self.counts.chain + times * trips * chain(op, self.kernel.layouts, self.forms)
         ends = (low, np.maximum(high - 1, low))
         if self.private > 1:  # from the first iteration of the first consumer to the last one of the last consumer
             first, last = both_ends(env)
@@ -341,7 +341,7 @@ class Counter:
 
     def mapped(self, op: ma.MapOp, times: Any, _env: dict[str, Any]) -> None:
         """Count an elementwise operation, once for registers that hold one value."""
-        name = operation(op, self.squares)
+        name = operation(op, self.forms)
         slots = issue_slots(name, op.args[0].type.dtype, op.result.type.dtype)
         if op.op == "mul_unless_one" and self.lazy:
             slots = LAZY

@@ -208,6 +208,8 @@ MA_TILE = Stage(
         *_warpgroups("mma.ping_pong:PingPong"),
         "copies.vector_steps:VectorSteps",
         *("copies.prefetch_steps:PrefetchSteps", "copies.stage_steps:StageSteps"),
+        "registers.share_windows:ShareWindows",
+        *_passes(_MA_TILE, "registers.contract_sums:ContractSums", whole=True),
         "finalise.fold_selects:FoldSelects",
         "finalise.sink_indices:SinkIndices",
         "finalise.dead_fragments:DeadFragments",

@@ -15,54 +15,16 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
 from nautilus.cuda.expr import CONDITION, PRODUCT, Text, operand
-from nautilus.cuda.ops.elementwise import pack_text, print_cast
+from nautilus.cuda.ops.elementwise import print_cast
 from nautilus.cuda.registers import register_offset
 from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.layout import FragLayout, slice_registers, tile_shape
+from nautilus.ma_tile.ir.layout import FragLayout, tile_shape
 
 _WORDS = {16: "uint4", 8: "uint2", 4: "u32", 2: "u16", 1: "unsigned char"}
 _BITWISE = {"and": "bit_and", "or": "bit_or"}
 _FIELDS = ("x", "y", "z", "w")
-
-
-def print_slice(w: Writer, op: ma.SliceOp) -> None:
-    """Print an array of some registers of another array; nothing remains of it when the loops are unrolled."""
-    chosen = slice_registers(w.layout(op.arg), w.layout(op.result), op.axis, op.start)
-    assert chosen is not None, "the verifier admits slices inside each thread only"
-    source, name, spelled = w.name(op.arg), w.declare(op.result), w.array(op.result)
-    pack = spelled.pack
-    groups = [chosen[n * pack : (n + 1) * pack] for n in range(spelled.length)]
-    whole = pack == w.array(op.arg).pack and all(
-        g[0] % pack == 0 and g == tuple(range(g[0], g[0] + pack)) for g in groups
-    )
-    first = groups[0][0] // pack
-    if whole and [g[0] // pack for g in groups] == list(range(first, first + spelled.length)):
-        with w.registers("r", spelled.length) as r:
-            w.line(f"{name}[{r}] = {source}[{plus(r, first)}];")
-        return
-    dtype = op.result.type.dtype
-    for n, group in enumerate(groups):
-        if whole:
-            text = f"{source}[{group[0] // pack}]"
-        else:
-            parts = [w.element_at(op.arg, str(g)) for g in group]
-            text = parts[0] if pack == 1 else pack_text(w, parts, dtype, dtype)
-        w.line(f"{name}[{n}] = {text};")
-
-
-def print_stack(w: Writer, op: ma.StackOp) -> None:
-    """Print an array of the registers of several arrays; nothing remains of it when the loops are unrolled."""
-    places: dict[int, str] = {}
-    for n, arg in enumerate(op.args):
-        chosen = slice_registers(w.layout(op.result), w.layout(arg), op.axis, n)
-        assert chosen is not None, "the verifier admits stacks inside each thread only"
-        places |= {r: w.element_at(arg, str(k)) for k, r in enumerate(chosen)}
-    name, spelled, dtype = w.declare(op.result), w.array(op.result), op.result.type.dtype
-    for n in range(spelled.length):
-        parts = [places[n * spelled.pack + k] for k in range(spelled.pack)]
-        w.line(f"{name}[{n}] = {parts[0] if spelled.pack == 1 else pack_text(w, parts, dtype, dtype)};")
 
 
 def element_offset(w: Writer, buffer: Buffer, texts: list[str]) -> str:
@@ -488,8 +450,6 @@ def plus(text: str, n: int) -> str:
 
 #: op class -> what prints it
 PRINTERS: Printers = {
-    ma.SliceOp: print_slice,
-    ma.StackOp: print_stack,
     ma.GlobalLoad: print_global_load,
     ma.SharedLoad: print_shared_load,
     ma.SharedStore: print_shared_store,

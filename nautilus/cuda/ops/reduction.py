@@ -26,6 +26,13 @@ def print_reduce(w: Writer, op: ma.ReduceOp) -> None:
         first = first_of_reduction(layout, op.axes, r) if r != "0" else "true"
         target = f"{name}[{at}]"
         combined = combine(w, op.combiner, target, x, dtype)
+        if op.times is not None:
+            factor = w.element(op.times, layout, r)
+            combined = w.speller.op("fma", [x, factor, target], [dtype] * 3, dtype)
+            x = w.speller.op("mul", [x, factor], [dtype] * 2, dtype)
+        if op.where is not None:
+            condition = w.element(op.where, layout, r)
+            x, combined = f"({condition} ? {x} : 0)", f"({condition} ? {combined} : {target})"
         if first == "true":
             w.line(f"{target} = {x};")
         else:

@@ -1,11 +1,19 @@
-"""Printing of ``unpack``: the elements of one or of two bytes at a time (:mod:`nautilus.ma_tile.ir.unpack`)."""
+"""Printing of ops that make a fragment of the registers of others.
+
+``unpack`` makes the elements of one or of two bytes at a time (:mod:`nautilus.ma_tile.ir.unpack`); slices, stacks and
+windows select registers (:mod:`nautilus.ma_tile.ir.slices`).
+"""
 
 from __future__ import annotations
 
 import struct
 
 from nautilus.core.types import DType
+from nautilus.cuda.ops.elementwise import pack_text
+from nautilus.cuda.ops.movement import plus
 from nautilus.cuda.writer import Printers, Writer
+from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.layout import slice_registers, window_registers
 from nautilus.ma_tile.ir.unpack import UnpackOp, byte_steps, pair_steps
 
 _BYTES = 4  # elements of 8 bits in a register
@@ -79,4 +87,55 @@ def _twice(half: int) -> str:
     return f"{half << 16 | half:#010x}u"
 
 
-PRINTERS: Printers = {UnpackOp: print_unpack}
+def print_slice(w: Writer, op: ma.SliceOp) -> None:
+    """Print an array of some registers of another array; nothing remains of it when the loops are unrolled."""
+    chosen = slice_registers(w.layout(op.arg), w.layout(op.result), op.axis, op.start)
+    assert chosen is not None, "the verifier admits slices inside each thread only"
+    _print_chosen(w, op, chosen)
+
+
+def print_window(w: Writer, op: ma.WindowOp) -> None:
+    """Print an array of the registers of windows."""
+    chosen = window_registers(w.layout(op.arg), w.layout(op.result), op.axis, (op.positions, op.terms), op.sizes)
+    assert chosen is not None, "the verifier admits windows inside each thread only"
+    _print_chosen(w, op, chosen)
+
+
+def _print_chosen(w: Writer, op: ma.SliceOp | ma.WindowOp, chosen: tuple[int, ...]) -> None:
+    source, name, spelled = w.name(op.arg), w.declare(op.result), w.array(op.result)
+    pack = spelled.pack
+    groups = [chosen[n * pack : (n + 1) * pack] for n in range(spelled.length)]
+    whole = pack == w.array(op.arg).pack and all(
+        g[0] % pack == 0 and g == tuple(range(g[0], g[0] + pack)) for g in groups
+    )
+    first = groups[0][0] // pack
+    if whole and [g[0] // pack for g in groups] == list(range(first, first + spelled.length)):
+        with w.registers("r", spelled.length) as r:
+            w.line(f"{name}[{r}] = {source}[{plus(r, first)}];")
+        return
+    dtype = op.result.type.dtype
+    for n, group in enumerate(groups):
+        if whole:
+            text = f"{source}[{group[0] // pack}]"
+        else:
+            parts = [w.element_at(op.arg, str(g)) for g in group]
+            text = parts[0] if pack == 1 else pack_text(w, parts, dtype, dtype)
+        w.line(f"{name}[{n}] = {text};")
+
+
+def print_stack(w: Writer, op: ma.StackOp) -> None:
+    """Print an array of the registers of several arrays; nothing remains of it when the loops are unrolled."""
+    places: dict[int, str] = {}
+    for n, arg in enumerate(op.args):
+        chosen = slice_registers(w.layout(op.result), w.layout(arg), op.axis, n)
+        assert chosen is not None, "the verifier admits stacks inside each thread only"
+        places |= {r: w.element_at(arg, str(k)) for k, r in enumerate(chosen)}
+    name, spelled, dtype = w.declare(op.result), w.array(op.result), op.result.type.dtype
+    for n in range(spelled.length):
+        parts = [places[n * spelled.pack + k] for k in range(spelled.pack)]
+        w.line(f"{name}[{n}] = {parts[0] if spelled.pack == 1 else pack_text(w, parts, dtype, dtype)};")
+
+
+PRINTERS: Printers = {
+    UnpackOp: print_unpack, ma.SliceOp: print_slice, ma.StackOp: print_stack, ma.WindowOp: print_window,
+}  # fmt: skip

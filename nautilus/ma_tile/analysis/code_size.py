@@ -74,7 +74,12 @@ class _Sizes:
                 return self.registers(result) * _slots(name, result.type.dtype)
             case ma.IndexOp(result=result, expr=e):
                 return _operations([e], self.layout(result).axes, self.registers(result))
-            case ma.ConvertOp(result=result) | ma.SliceOp(result=result) | ma.StackOp(result=result):
+            case (
+                ma.ConvertOp(result=result)
+                | ma.SliceOp(result=result)
+                | ma.StackOp(result=result)
+                | ma.WindowOp(result=result)
+            ):
                 return self.registers(result)
             case ma.UnpackOp(result=result):
                 return self.registers(result) * op.slots

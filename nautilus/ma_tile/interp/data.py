@@ -32,7 +32,7 @@ from nautilus.ma_tile.interp.state.values import (
     round_quietly,
     spread,
 )
-from nautilus.ma_tile.ir.layout import FragLayout, Ints, same_threads, slice_registers
+from nautilus.ma_tile.ir.layout import FragLayout, Ints, same_threads, slice_registers, window_registers
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
     AsyncCopy,
@@ -55,6 +55,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     StackOp,
     UndefinedOp,
+    WindowOp,
 )
 from nautilus.targets.limits import VECTOR_BYTES
 
@@ -125,6 +126,15 @@ def stack(run: BlockRun, ctx: Context, op: StackOp) -> None:
     run.put(ctx, op.result, out)
 
 
+def window(run: BlockRun, ctx: Context, op: WindowOp) -> None:
+    """Take the registers of windows as the two layouts declare it. Raises Fault."""
+    old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
+    chosen = window_registers(old, new, op.axis, (op.positions, op.terms), op.sizes)
+    if chosen is None:
+        raise Fault("layout", f"windows of #{op.arg.layout} are not in the threads of #{op.result.layout}")
+    run.put(ctx, op.result, _chosen(run, ctx, op.arg, chosen))
+
+
 def _chosen(run: BlockRun, ctx: Context, arg: Frag, chosen: Sequence[int]) -> Ints:
     """The registers ``chosen`` of ``arg``. Raises Fault where ``arg`` has other registers than its layout."""
     x, declared = run.get(ctx, arg), run.machine.layout(arg.layout).registers
@@ -153,9 +163,13 @@ def reduce(run: BlockRun, ctx: Context, op: ReduceOp) -> None:
     if x.shape != run.shape(ctx, layout):
         raise Fault("layout", f"%{op.arg.name} does not have the registers of its layout")
     with np.errstate(all="ignore"):
-        split = x.reshape(*x.shape[:2], *(m.size for m in reversed(layout.reg)))
+        digits = tuple(m.size for m in reversed(layout.reg))
+        split = x.reshape(*x.shape[:2], *digits)
         over = tuple(2 + n for n, m in enumerate(reversed(layout.reg)) if m.axis in gone)
-        x = _fold(ufunc, split, over) if over else split
+        if op.times is not None or op.where is not None:
+            x = _fold_products(run, ctx, op, split, over)
+        else:
+            x = _fold(ufunc, split, over) if over else split
         x = x.reshape(*x.shape[:2], -1)
         lane, distance = np.arange(32), 1
         for m in layout.lane:
@@ -187,6 +201,26 @@ def _fold(f: Callable[..., Any], x: Array, axes: tuple[int, ...]) -> Array:
     moved = np.moveaxis(x, axes, tuple(last))
     parts = moved.reshape(*moved.shape[: x.ndim - len(axes)], -1)
     return np.asarray(functools.reduce(f, (parts[..., k] for k in range(parts.shape[-1]))))
+
+
+def _fold_products(run: BlockRun, ctx: Context, op: ReduceOp, x: Array, axes: tuple[int, ...]) -> Array:
+    """The sum over ``axes`` of the terms ``x``, as far as the condition of ``op`` holds, times its factor."""
+    layout, last = run.machine.layout(op.arg.layout), tuple(range(x.ndim - len(axes), x.ndim))
+
+    def parts(f: Frag) -> Array:
+        whole = spread(run.get(ctx, f), layout, f.type.names)
+        shape = (*x.shape[:2], layout.registers)
+        moved = np.moveaxis(np.broadcast_to(whole, shape).reshape(x.shape), axes, last)
+        return moved.reshape(*moved.shape[: x.ndim - len(axes)], -1)
+
+    dtype, terms = op.arg.type.dtype, parts(op.arg)
+    factors = np.ones_like(terms) if op.times is None else parts(op.times)
+    kept = np.ones(terms.shape, np.bool_) if op.where is None else parts(op.where)
+    total = np.zeros(terms.shape[:-1], terms.dtype)
+    for k in range(terms.shape[-1]):
+        more = apply("fma", [terms[..., k], factors[..., k], total], dtype)
+        total = np.where(kept[..., k], more, total)
+    return np.asarray(total)
 
 
 def element_numbers(layout: FragLayout, t: TileType) -> Ints:
@@ -446,6 +480,7 @@ TABLE: Mapping[type, Callable[[BlockRun, Context, Any], None]] = {
     ConvertOp: convert,
     SliceOp: slice_op,
     StackOp: stack,
+    WindowOp: window,
     UndefinedOp: undefined,
     GlobalLoad: ld_global,
     GlobalStore: st_global,

@@ -198,6 +198,27 @@ def same_threads(a: FragLayout, b: FragLayout, interleaved: str | None = None) -
     return perm
 
 
+def window_registers(
+    whole: FragLayout, windows: FragLayout, axis: str, places: tuple[str, str], sizes: tuple[int, int, int, int]
+) -> tuple[int, ...] | None:
+    """Registers of ``whole``, along ``axis``, that hold what ``windows`` hold along the two ``places``, or None.
+
+    ``sizes``: how far positions and terms are apart, positions whose windows are along one ``axis``, and the first
+    element there.
+    """
+    step, dilation, together, start = sizes
+    positions, terms = places
+    rest = tuple(x for x in dict.fromkeys((*whole.axes, *windows.axes)) if x not in (axis, *places))
+    if whole.warps != windows.warps:
+        return None
+    at, term = windows.coords(positions), windows.coords(terms)
+    wanted = [windows.coords(x) for x in rest] + [at // together, start + step * (at % together) + dilation * term]
+    held = np.stack([whole.coords(x) for x in (*rest, positions, axis)], axis=-1)
+    shape = (windows.warps, 32, windows.registers)
+    need = np.stack([np.broadcast_to(x, shape) for x in wanted], axis=-1)
+    return _found(held, need)
+
+
 @lru_cache(maxsize=4096)
 def slice_registers(whole: FragLayout, part: FragLayout, axis: str, start: int) -> tuple[int, ...] | None:
     """Registers of ``whole`` that hold what ``part`` holds of the tile from ``start`` on along ``axis``, or None.
@@ -211,6 +232,11 @@ def slice_registers(whole: FragLayout, part: FragLayout, axis: str, start: int) 
     wanted = [part.coords(x) + (start if x == axis else 0) for x in axes]
     shape = (part.warps, 32, part.registers)
     need = np.stack([np.broadcast_to(x, shape) for x in wanted], axis=-1) if axes else np.zeros((*shape, 0), np.int64)
+    return _found(held, need)
+
+
+def _found(held: Ints, need: Ints) -> tuple[int, ...] | None:
+    """The registers that hold what all threads ``need``, or None: places of elements at [warp, lane, register]."""
     where = {tuple(c): r for r, c in enumerate(held[0, 0].tolist())}
     found = tuple(where.get(tuple(c), -1) for c in need[0, 0].tolist())
     if -1 in found or not np.array_equal(held[:, :, list(found)], need):

@@ -114,6 +114,7 @@ from nautilus.ma_tile.ir.row_store import RowStore as RowStore
 from nautilus.ma_tile.ir.scan import ScanOp as ScanOp
 from nautilus.ma_tile.ir.slices import SliceOp as SliceOp
 from nautilus.ma_tile.ir.slices import StackOp as StackOp
+from nautilus.ma_tile.ir.slices import WindowOp as WindowOp
 from nautilus.ma_tile.ir.tile_scheduler import BreakOp as BreakOp
 from nautilus.ma_tile.ir.tile_scheduler import QueuePop as QueuePop
 from nautilus.ma_tile.ir.tile_scheduler import QueuePush as QueuePush
@@ -170,9 +171,13 @@ class MapOp(CommonMap[Frag]):
     """Elementwise ``op`` with broadcasting by axis name."""
 
 
-@op(MA, "reduce $combiner $arg over $axes( scratch $scratch)?( into $into)?")
+@op(MA, "reduce $combiner $arg( times $times)?( where $where)? over $axes( scratch $scratch)?( into $into)?")
 class ReduceOp:
-    """``combiner`` over ``axes``; ``scratch``: shared memory for results of warps; ``into``: the axis of parts."""
+    """``combiner`` over ``axes``; ``scratch``: shared memory for results of warps; ``into``: the axis of parts.
+
+    A sum may be one of products ``arg`` ``times`` another operand, added up with one rounding each, and of those terms
+    alone ``where`` a condition holds.
+    """
 
     result: Frag = declare(RESULT)
     combiner: str = declare(COMBINER)
@@ -180,6 +185,8 @@ class ReduceOp:
     axes: tuple[str, ...] = declare(AXES)
     scratch: str | None = declare(SCRATCH, default=None)
     into: str | None = declare(AXIS, default=None)
+    times: Frag | None = declare(OPERAND, default=None)
+    where: Frag | None = declare(OPERAND, default=None)
     span: Span = SPAN
 
 
@@ -410,7 +417,7 @@ class RolesOp:
 
 
 MemOp: TypeAlias = (
-    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ScanOp | ConvertOp | SliceOp | StackOp | UndefinedOp
+    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ScanOp | ConvertOp | SliceOp | StackOp | WindowOp | UndefinedOp
     | UnpackOp | GlobalLoad | GlobalStore | SharedLoad | MatrixLoad | SharedStore | RowStore
     | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
     | MmaOp | IfOp | ForOp | RolesOp | AsyncOp | SchedulerOp | DependentLaunchOp

@@ -33,14 +33,14 @@ from nautilus.ma_tile.ir.unpack import packed_layout
 from nautilus.ma_tile.lowering.builder import Builder
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions, terms
 from nautilus.ma_tile.lowering.layouts import (
-    WORD,
     LayoutCandidates,
     accumulator,
-    collect,
     make_layout_candidates,
     spread,
 )
+from nautilus.ma_tile.lowering.operands.access_costs import WORD, collect
 from nautilus.ma_tile.lowering.operands.computed_operands import operand_chains, packed_chains
+from nautilus.ma_tile.lowering.operands.shared_tiles import shared_tiles
 from nautilus.ma_tile.lowering.operands.unpacked import unpacked
 from nautilus.ma_tile.lowering.operands.value_runs import value_runs
 from nautilus.ma_tile.lowering.staging import shared_vec
@@ -70,13 +70,15 @@ class Lowering(ABC):
     ) -> None:  # fmt: skip
         self.kernel, self.buffers, self.mapping, self.dots = kernel, buffers, mapping, dots
         self.refs = value_runs(kernel)
-        cost = collect(kernel, buffers, self.refs, mapping.vector_bytes, dots)
+        self.defs = definitions(kernel.body)
+        self.shared = shared_tiles(kernel, buffers, mapping, self.defs)
+        cost = collect(kernel, buffers, self.refs, mapping.vector_bytes, dots, self.shared)
+        self.sliding = cost.sliding
         self.candidates: LayoutCandidates = make_layout_candidates(kernel, cost, warps, dots)
         self.b = Builder(self.candidates.template.warps)
         for axes, layout in self.candidates.fixed.items():
             self.b.layout(layout, "acc_" + "_".join(a.name for a in kernel.axes if a.name in axes))
         self.sizes: dict[str, int] = {a.name: a.size for a in kernel.axes}
-        self.defs = definitions(kernel.body)
         self.stored = {op.buffer for op in vr.walk_ops(kernel.body) if isinstance(op, vr.StoreOp)}
         self.env: dict[str, Entry] = {}
         self.loops: list[tuple[str | None, list[Smem]]] = []

@@ -9,12 +9,12 @@ barriers.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import refs
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
@@ -35,12 +35,13 @@ from nautilus.ma_tile.lowering.exchange import (
     whole_sectors,
 )
 from nautilus.ma_tile.lowering.grid import decode_grid
-from nautilus.ma_tile.lowering.layouts import WORD, a_fragment, canonical, spread
-from nautilus.ma_tile.lowering.operands.computed_operands import expressions, users
+from nautilus.ma_tile.lowering.layouts import a_fragment, canonical, spread
+from nautilus.ma_tile.lowering.operands.access_costs import WORD
+from nautilus.ma_tile.lowering.operands.computed_operands import users
+from nautilus.ma_tile.lowering.operands.shared_tiles import positions_of
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes
 from nautilus.vr_tile import ir as vr
-from nautilus.vr_tile.analysis.computed_from import computed_from
 from nautilus.vr_tile.ir import TileKernel, Value
 
 VECTOR = 512  # largest number of elements of a vector that is copied with the operands of a loop
@@ -80,10 +81,7 @@ class _WarpLowering(Lowering):
     @cached_property
     def positions(self) -> frozenset[str]:
         """The values from which addresses and masks of loads, and bounds of loops, are computed."""
-        ops = (op for op in vr.walk_ops(self.kernel.body) if not isinstance(op, vr.StoreOp))
-        names = dict.fromkeys(n for op in ops for e in expressions(op) for n in refs(e))
-        values = [v for name in names if name in self.defs for v in vr.operands(self.defs[name])]
-        return frozenset(names) | {v.name for v, _ in computed_from(values, self.defs, lambda *_: True)}
+        return positions_of(self.kernel, self.defs)
 
     def exchange(self, entry: Entry, layout: FragLayout) -> Frag:
         """Through shared memory into another layout."""
@@ -144,6 +142,8 @@ class _WarpLowering(Lowering):
 
     def _load(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
         """A load in ``layout``, or through a layout of whole sectors where it is none (in loops: far from it)."""
+        if op.result.name in self.shared:
+            return self._shared_tile(op, layout, depth)
         type_, buffer = op.result.type, self.buffers[op.buffer]
         copy = self._vector_copy(op, layout, depth) or self._matrix_copy(op, depth)
         if copy is not None:
@@ -151,9 +151,10 @@ class _WarpLowering(Lowering):
             entry.slots["copied"] = self._copied(entry, op, copy)
             return self.read(entry, entry.slots["copied"], layout)
         ordered, vec = self.loaded(op, layout)
+        slides = not self.sliding.isdisjoint(type_.names)  # a thread loads the elements of its windows once
         made_here = buffer.space is Space.TEMP  # in the order of its readers, which may find it in shared memory
         wide = vec * buffer.dtype.bytes >= WIDE or self.shifted(op, ordered, vec, depth)[1] > 0
-        if made_here or op.buffer in self.stored or wide:
+        if made_here or op.buffer in self.stored or wide or slides:
             return super()._load(op, layout, depth)
         access = Access(buffer, op.index, op.mask, type_, ordered, vec)
         gain = OPERANDS if self.candidates.fixed else LOOPED if depth else LOADS
@@ -162,6 +163,30 @@ class _WarpLowering(Lowering):
         if found is None or stage is None or stage.bytes(type_.dtype) > self.room:
             return super()._load(op, layout, depth)
         return self._staged(super()._load(op, found[0], depth), stage, layout, f"in_{op.buffer}", depth)
+
+    def _shared_tile(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
+        """A tile that many threads read, through shared memory: copied ahead where its rows allow it."""
+        entry, buffer = self.env[op.result.name], self.buffers[op.buffer]
+        copy = plan_copy(op, buffer, self.refs, self.b.warps, self.mapping.vector_bytes)
+        row = copy.axes[-1].size * buffer.dtype.bytes
+        pad = pad_for(row) if len(copy.axes) > 1 else 0
+        if copy.asynchronous:
+            slot = self._copied(entry, op, copy, pad)
+        else:
+            kept = self.stage_buffer(entry, f"s_{op.result.name}", op.result.type.dtype, copy.axes, 0, pad)
+            slot = Slot(kept.name, ZERO)
+            loaded = super()._load(op, copy.threads, depth)
+            self.b.emit(
+                ma.SharedStore(slot, loaded, shared_vec(copy.threads, copy.axes, buffer.dtype), span=op.span), depth
+            )
+        entry.slots["copied"] = slot
+        along = tuple(m for m in layout.reg if m.axis == copy.axes[-1].name)
+        ordered = replace(layout, reg=(*along, *(m for m in layout.reg if m not in along)))
+        if shared_vec(ordered, copy.axes, buffer.dtype) == shared_vec(layout, copy.axes, buffer.dtype):
+            return self.read(entry, slot, layout)
+        moved = self.b.frag(op.result.name, op.result.type, layout)
+        self.b.emit(ma.ConvertOp(moved, self.read(entry, slot, ordered)), depth)
+        return moved
 
     def _vector_copy(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> CopyPlan | None:
         """How a loop of MMAs copies a vector that many threads read with its operands; None where it does not.

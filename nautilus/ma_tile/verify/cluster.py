@@ -23,7 +23,8 @@ from nautilus.targets.limits import Limits
 
 _OF_THREADS = (
     ma.ConstOp, ma.IndexOp, ma.ParamOp, ma.MapOp, ma.ReduceOp, ma.ScanOp, ma.ConvertOp, ma.SliceOp, ma.StackOp,
-    ma.UndefinedOp, ma.UnpackOp, ma.GlobalLoad, ma.GlobalStore, ma.Barrier, ma.IfOp, ma.ForOp, ma.LetOp, ma.GridWait,
+    ma.WindowOp, ma.UndefinedOp, ma.UnpackOp, ma.GlobalLoad,
+    ma.GlobalStore, ma.Barrier, ma.IfOp, ma.ForOp, ma.LetOp, ma.GridWait,
     ma.GridLaunchDependents,
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import INDEX_TYPES, DType
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, has_types
-from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers
+from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers, window_registers
 from nautilus.ma_tile.ir.ops import (
     INCREASE,
     AsyncCommit,
@@ -43,6 +43,7 @@ from nautilus.ma_tile.ir.ops import (
     StackOp,
     UndefinedOp,
     UnpackOp,
+    WindowOp,
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import stored
@@ -142,6 +143,24 @@ def stack(s: KernelScope, op: StackOp) -> None:
     new = s.define(op.result)
     stays = all(slice_registers(new, old, op.axis, n) is not None for n, old in enumerate(layouts))
     s.need(stays, "a stack stays inside each thread", f"%{op.result.name}")
+
+
+def window(s: KernelScope, op: WindowOp) -> None:
+    """The operand has all elements of the windows; every element stays in its thread."""
+    old, t, name = s.use(op.arg), op.arg.type, f"%{op.result.name}"
+    s.need(t.dtype is op.result.type.dtype, "a window keeps the type", name)
+    whole, made = ({a.name: a.size for a in f.type.axes} for f in (op.arg, op.result))
+    places = {op.positions, op.terms}
+    own = op.axis in whole and op.axis not in made and places <= made.keys() and op.terms not in whole
+    s.need(own, "windows have positions and terms instead of their axis", name)
+    rest = [{x: n for x, n in sizes.items() if x not in (op.axis, *places)} for sizes in (whole, made)]
+    s.need(rest[0] == rest[1] and made[op.positions] % whole.get(op.positions, 1) == 0, "windows are alike", name)
+    end = (op.start or 0) + op.step * (op.together - 1) + op.dilation * (made[op.terms] - 1)
+    inside = min(op.step, op.dilation, op.start or 1) > 0 and end < whole[op.axis]
+    s.need(inside, "windows lie in the tile", f"{end} on {op.axis}")
+    new = s.define(op.result)
+    chosen = window_registers(old, new, op.axis, (op.positions, op.terms), op.sizes)
+    s.need(chosen is not None, "a window stays inside each thread", f"%{op.arg.name}")
 
 
 def unpack(s: KernelScope, op: UnpackOp) -> None:
@@ -472,7 +491,7 @@ def roles(s: KernelScope, op: RolesOp) -> None:
 
 RULES: Mapping[type, Rule] = {
     ConstOp: const, IndexOp: index, ParamOp: param, MapOp: map_op, ConvertOp: convert,
-    SliceOp: slice_op, StackOp: stack, UndefinedOp: undefined, UnpackOp: unpack,
+    SliceOp: slice_op, StackOp: stack, WindowOp: window, UndefinedOp: undefined, UnpackOp: unpack,
     GlobalLoad: ld_global, GlobalStore: st_global, SharedLoad: ld_shared, SharedStore: st_shared,
     AsyncCopy: cp_async, MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait,
     Barrier: barrier, IfOp: if_op, ForOp: for_op,

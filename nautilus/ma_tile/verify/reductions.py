@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from nautilus.core.expr.infer import DTypeError, reduce_dtype
 from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.tiles import TileAxis
+from nautilus.core.types import DType
+from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ReduceOp
 from nautilus.ma_tile.ir.scan import ScanOp, scan_levels
 from nautilus.ma_tile.verify.layout import same_map
@@ -17,6 +19,7 @@ from nautilus.ma_tile.verify.shared import element_count
 def reduce(s: KernelScope, op: ReduceOp) -> None:
     """The reduced axes are axes of the operand; scratch is declared if warps split them."""
     layout, t = s.use(op.arg), op.arg.type
+    _factors(s, op, layout)
     s.need(bool(op.axes) and set(op.axes) <= set(t.names), "reduced axes are the operand's", ", ".join(op.axes))
     rest = frozenset(a for a in t.axes if a.name not in op.axes)
     if op.into is not None:
@@ -32,6 +35,15 @@ def reduce(s: KernelScope, op: ReduceOp) -> None:
     split = any(m.axis in op.axes and m.size > 1 for m in layout.warp)
     s.need(not split or op.scratch is not None, "warps that split a reduced axis need scratch", "none is given")
     _scratch(s, op, layout.warps * projection.registers * 32, "register")
+
+
+def _factors(s: KernelScope, op: ReduceOp, layout: FragLayout) -> None:
+    """Factors and conditions are those of terms of a sum of floats."""
+    for f, dtype in ((op.times, op.arg.type.dtype), (op.where, DType.BOOL)):
+        if f is not None:
+            s.projected(layout, f)
+            s.need(op.combiner == "sum" and op.arg.type.dtype.is_float, "factors are those of sums", f"%{f.name}")
+            s.need(f.type.dtype is dtype, "operations are typed", f"%{f.name}")
 
 
 def scan(s: KernelScope, op: ScanOp) -> None:

@@ -1,11 +1,13 @@
 """Reductions over pairs: each result combines a row of one operand with a row of another one.
 
 Distances, comparisons of codes and products in other semirings (``max[k](A[i, k] + B[k, j])``) have the operands of a
-matrix product and no MMA.  A block has a square of results and a loop over the reduction, so that a thread uses each
-element that it loads for several results.  Squares of :data:`WIDE` rows are faster where there are enough of them: L1
-distances of 2048 x 2048 x 128 take 92 us on an H200, with squares of 32 rows 287 us.  A block has several squares of
-rows or columns that are fewer, as of the pairs within groups of 16.  Chunks of long rows have squares too: Hamming
-distances of 256 x 256 x 1024 in 16 chunks are predicted at 15 us, with a block for each result of a chunk at 658 us.
+matrix product and no MMA.  A block has a square of results and a loop over the reduction, whose steps have a sector of
+each row in shared memory (:mod:`nautilus.ma_tile.lowering.operands.shared_tiles`), so that a thread uses each element
+that it loads for several results.  Larger squares are faster where there are enough of them (:data:`SQUARES`): L1
+distances of 2048 x 2048 x 128 took 92 us on an H200 with operands from L1 in squares of 64 rows, with 32 rows 287 us.
+A block has several squares of rows or columns that are fewer, as of the pairs within groups of 16.  Chunks of long rows
+have squares too: Hamming distances of 256 x 256 x 1024 in 16 chunks are predicted at 15 us, with a block for each
+result of a chunk at 658 us.
 The operands of a condition count as well: ``sum[k](f32(A[i, k] != C[j, k]))`` is a sum of 1 where that holds.
 
 Where no operand has both an axis of the results and that of the terms, as in ``sum[k](i32(x[n] > bound[k]))``, all
@@ -27,30 +29,40 @@ from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.draft import Draft
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import GRID, LOOP
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
+from nautilus.targets.memory_rates import SECTOR
 
-WIDE, SIDE = 64, 32  # rows and columns of results of a block: 32 results of each thread, or 8
+WIDE, SIDE = 64, 32  # rows of results of a block
+#: rows and columns of results of a block, and blocks that there are at least: a thread has 32 or 8 results
+SQUARES = ((WIDE, WIDE, 128), (SIDE, SIDE, 0))
 BLOCKS = 128  # blocks with which most multiprocessors have one
-LEAST = 16  # rows, columns and terms that are worth a tile
+SHORT_STEP, MOST_TERMS = 4, 16  # terms of a step, at least and at most
+LEAST, LEAST_TERMS = 16, 5  # rows and columns, and terms, that are worth a tile
 RESULTS = 512, 256  # results of a block whose terms are the same, where such blocks fill the GPU
 STEP = 16  # terms of a step where several reductions read each other's running results
+WASTE = 8  # one part of the terms of all steps may be beyond the last term
+MAPPING = WarpPlan(warps=(4, 1), stages=3, epilogue="direct")
+FROM_L1 = WarpPlan(warps=(2, 2), stages=1, epilogue="direct")  # of several squares: lanes are apart in shared memory
 
 
 def pair_of(defs: Sequence[Def], grid: Mapping[str, int], extents: Mapping[str, int]) -> tuple[str, str, str] | None:
-    """The axes of rows, columns and terms of the one reduction of ``defs``; None where it reduces no pairs.
+    """The axes of rows, columns and terms of the reductions of ``defs``; None where they reduce no pairs.
 
-    ``grid``: extents of the axes of all results; ``extents``: of all axes.
+    They have the same axes.  ``grid``: extents of the axes of all results; ``extents``: of all axes.
     """
     found = [d for d in defs if d.is_reduction]
-    if len(found) != 1 or not found[0].red or not found[0].par:
+    if not found or not found[0].red or not found[0].par:
         return None
-    (d,) = found
+    d, names = found[0], {x.name for x in defs}
+    if any([a.name for a in x.axes] != [a.name for a in d.axes] for x in found):
+        return None
     terms = max((a.name for a in d.red), key=lambda x: extents[x])
-    operands = [names for ld in d.reads() if terms in (names := free_vars(ld))]
+    reads = [free_vars(ld) for x in found for ld in x.reads() if ld.buffer not in names]
+    operands = [used for used in reads if terms in used]
     columns = [a.name for a in reversed(d.par) if grid.get(a.name, 0) >= LEAST]
     for column in columns:
         rows = [x for x in columns if x != column and _apart(operands, x, column)]
-        if rows and extents[terms] >= LEAST:
+        if rows and extents[terms] >= LEAST_TERMS:
             return max(rows, key=lambda x: grid[x]), column, terms
     return None
 
@@ -69,7 +81,7 @@ def reduced_pair(
         others = [o for o in found.values() if o is not d]
         columns = {a.name for o in others for a in o.red}
         terms = d.red[0].name
-        if len(columns) != 1 or terms in columns or extents[terms] < LEAST:
+        if len(columns) != 1 or terms in columns or extents[terms] < LEAST_TERMS:
             continue
         (column,) = columns
         operands = [names for ld in d.reads() if terms in (names := free_vars(ld))]
@@ -105,18 +117,28 @@ def positions(e: Expr) -> frozenset[str]:
     return frozenset((e.name,)) if isinstance(e, Var) else frozenset[str]().union(*map(positions, children(e)))
 
 
-def square(results: int) -> tuple[int, int, tuple[int, int]]:
-    """Rows and columns of a block, terms of a step, and warps along rows and columns, for this many ``results``."""
-    return (WIDE, 4, (2, 2)) if results >= BLOCKS * WIDE * WIDE else (SIDE, 8, (4, 1))
+def square(results: int) -> tuple[int, int]:
+    """Rows and columns of a block, for this many ``results``."""
+    return next((rows, columns) for rows, columns, blocks in SQUARES if results >= blocks * rows * columns)
 
 
-def block(grid: Mapping[str, int], row: str, column: str, side: int) -> dict[str, int]:
-    """The tile of a block: a square of ``side`` rows and columns, or of short rows and columns as many squares.
+def step_of(defs: Sequence[Def], terms: str, extent: int) -> int:
+    """The terms of a step: a sector of the narrowest rows, or half of one where the last step would be mostly empty."""
+    width = min((ld.dtype.bytes for d in defs for ld in d.reads() if terms in free_vars(ld)), default=4)
+    step = min(MOST_TERMS, max(SHORT_STEP, SECTOR // width))
+    while step > SHORT_STEP and -(-extent // step) * step * WASTE > extent * (WASTE + 1):
+        step //= 2
+    return step
 
-    ``grid``: the axes of the results, of which the last ones hold the squares.
+
+def block(grid: Mapping[str, int], row: str, column: str, sides: tuple[int, int]) -> dict[str, int]:
+    """The tile of a block: rows and columns, or of short rows and columns as many squares.
+
+    ``grid``: the axes of the results, of which the last ones hold the squares; ``sides``: most rows and columns.
     """
-    tiles = {x: min(side, ceil_pow2(n)) if x in (row, column) else 1 for x, n in grid.items()}
-    room = side * side // (tiles[row] * tiles[column])
+    tiles = dict.fromkeys(grid, 1)
+    tiles |= {x: min(side, ceil_pow2(grid[x])) for x, side in zip((row, column), sides, strict=True)}
+    room = sides[0] * sides[1] // (tiles[row] * tiles[column])
     for x in reversed([x for x in grid if x not in (row, column)]):
         tiles[x] = min(room, floor_pow2(grid[x]))
         room //= tiles[x]
@@ -127,23 +149,27 @@ def plan_of_pair(
     g: Draft, grid: Sequence[str], rest: Sequence[str], row: str, column: str, terms: str
 ) -> tuple[str, dict[str, AxisPlan], WarpPlan]:
     """The loop, the roles of axes and the mapping of a reduction over pairs."""
-    side, step, warps = square(prod(g.extent(x) for x in grid))
-    loops = {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
-    tiles = block({x: g.extent(x) for x in grid if not g.cut_by(x)}, row, column, side)
+    sides, step = square(prod(g.extent(x) for x in grid)), step_of(g.defs, terms, g.extent(terms))
+    tiles = block({x: g.extent(x) for x in grid if not g.cut_by(x)}, row, column, sides)
+    several = any(n > 1 for x, n in tiles.items() if x not in (row, column))
+    loops = {x: AxisPlan(x, LOOP, (SHORT_STEP if several else step) if x == terms else 1) for x in rest}
     roles = loops | {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
-    return terms, roles, WarpPlan(warps=warps, stages=1, epilogue="direct")
+    return terms, roles, FROM_L1 if several else MAPPING
 
 
 def plan_of_reduced_pair(
     g: Draft, grid: Sequence[str], row: str, column: str, terms: str
 ) -> tuple[str, dict[str, AxisPlan], WarpPlan]:
     """The loop over the columns of pairs that other reductions combine, the roles of axes and the mapping."""
-    side, step, warps = square(prod(g.extent(x) for x in grid) * WIDE)
+    side, _ = square(prod(g.extent(x) for x in grid) * WIDE)
+    step = step_of(g.defs, terms, g.extent(terms))
     cut = next((c for x in grid if (c := g.cut_by(x)) is not None and c.axis == column), None)
     wide = WIDE if cut is None else cut.tile or gcd(cut.size or WIDE, WIDE)
-    roles = {column: AxisPlan(column, LOOP, wide), terms: AxisPlan(terms, LOOP, step)}
+    few = g.extent(terms) <= MOST_TERMS  # registers hold those of all rows
+    inner = AxisPlan(terms, TILE, ceil_pow2(g.extent(terms))) if few else AxisPlan(terms, LOOP, step)
+    roles = {column: AxisPlan(column, LOOP, wide), terms: inner}
     roles |= {x: AxisPlan(x, GRID, side if x == row else 1) for x in grid}
-    return column, roles, WarpPlan(warps=warps, stages=1, epilogue="direct")
+    return column, roles, MAPPING
 
 
 def _apart(operands: Sequence[frozenset[str]], row: str, column: str) -> bool:

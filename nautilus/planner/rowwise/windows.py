@@ -26,6 +26,7 @@ terms along one axis are then a loop over their terms.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import gcd, prod
 
 from nautilus.core.expr.conditions import conjuncts
@@ -52,9 +53,10 @@ LANES = 32  # least number of results along the last axis, which neighbouring th
 LINES = 8  # results along another axis at least: neighbours share most of their windows there
 BLOCK_TERMS = 16384  # largest number of terms of a block
 VECTORS = 4  # least number of vectors of channels of neighbouring threads
-HELD = 128  # terms of the windows of one thread along vectors
+NEIGHBOURS = 4  # results of a thread along an axis, whose windows overlap
+HELD, HELD_RESULTS = 512, 64  # terms of the windows of one thread along vectors, and results
 SHARING = 4  # neighbouring windows that have an element, at least
-RUNNING = 2  # registers, at least, for each running result of a thread: it and the operand of a step
+RUNNING = 8  # terms, at least, as which running results of a thread count: they have registers in all steps
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
 
 
@@ -172,11 +174,15 @@ def _kept_is_last(d: Def) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Windows along ``positions`` of vectors of ``width`` elements along ``channels``."""
+    """Windows along ``positions`` of vectors of ``width`` elements along ``channels``.
+
+    ``lines``: the axis along which windows of other positions share whole lines; empty where there is none.
+    """
 
     channels: str
     positions: str
     width: int
+    lines: str = ""
 
     def tiles(self, extents: Mapping[str, int], terms: int) -> tuple[dict[str, int], int]:
         """The tiles of a block of at most :data:`MIN_WARPS` warps, and its warps.  ``terms``: of a window."""
@@ -184,10 +190,13 @@ class Vectors:
         count = -(-extents[self.channels] // self.width)
         across = min(threads, floor_pow2(count))
         across = fitting(count, across, min(across, VECTORS), WASTE) or across
-        held = floor_pow2(max(1, HELD // (self.width * terms)))
-        down = min(held * (threads // across), ceil_pow2(extents[self.positions]))
+        held = floor_pow2(max(1, min(HELD // terms, HELD_RESULTS) // self.width))
+        room = held * (threads // across)
+        lines = min(NEIGHBOURS, held, ceil_pow2(extents[self.lines])) if self.lines else 1
+        down = min(room // lines, ceil_pow2(extents[self.positions]))
         tiles = dict.fromkeys(extents, 1) | {self.channels: across * self.width, self.positions: down}
-        return tiles, max(1, across * down // held // 32)
+        tiles |= {self.lines: lines} if self.lines else {}
+        return tiles, max(1, across * down * lines // held // 32)
 
 
 def block_of(
@@ -201,9 +210,24 @@ def block_of(
     extents = {x: extents[x] for x in order}
     vectors = vectors_of(defs, extents)
     if vectors is not None:
-        return vectors.tiles(extents, terms if line is None else max(terms, RUNNING))
+        if line is not None:  # windows of other lines meet in other steps
+            return replace(vectors, lines="").tiles(extents, max(terms, RUNNING))
+        return vectors.tiles(extents, terms)
     tiles = result_tiles(order, extents, terms)
-    return tiles, warps(prod(tiles.values()), terms)
+    results = prod(tiles.values())
+    held = _together(defs, order)
+    return tiles, warps(results, terms) if held == 1 else min(MAX_WARPS, max(1, results // (32 * held)))
+
+
+def _together(defs: Sequence[Def], order: Sequence[str]) -> int:
+    """Results of a thread whose windows overlap along the last axis, the first of ``order``; 1 where they do not."""
+    reads = [ld for d in defs if d.is_reduction for ld in d.reads()]
+    reduced = {a.name for d in defs for a in d.red}
+    moved = [(e, linear(e)) for ld in reads for e in ld.index if free_vars(e) & reduced]
+    sliding = {x for e, form in moved for x in free_vars(e) - reduced if abs(form.slope(x)) == 1}
+    if not order or order[0] not in sliding:
+        return 1
+    return NEIGHBOURS * (NEIGHBOURS if any(x in sliding for x in order[1:2]) else 1)
 
 
 def vectors_of(defs: Sequence[Def], extents: Mapping[str, int]) -> Vectors | None:
@@ -220,7 +244,9 @@ def _vectors(d: Def, extents: Mapping[str, int]) -> Vectors | None:
         if sliding and isinstance(last, Var) and last.name in kept:
             width = gcd(VECTOR_BYTES // ld.dtype.bytes, extents[last.name])
             positions = max(sliding[-1])
-            return Vectors(last.name, positions, width) if last.name != positions and width > 1 else None
+            lines = [x for names in sliding[:-1] for x in names if x not in (positions, last.name)]
+            found = Vectors(last.name, positions, width, lines[-1] if lines else "")
+            return found if last.name != positions and width > 1 else None
     return None
 
 

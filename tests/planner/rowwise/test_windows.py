@@ -132,12 +132,14 @@ def test_warps_have_few_terms_a_thread() -> None:
 
 def test_a_thread_has_windows_of_several_positions_along_vectors() -> None:
     vectors = Vectors("c", "x", 8)
-    assert vectors.tiles({"b": 8, "x": 4096, "c": 4096}, 4) == ({"b": 1, "x": 4, "c": 1024}, 4)
-    assert vectors.tiles({"x": 4096, "c": 64}, 4) == ({"x": 64, "c": 64}, 4)
+    assert vectors.tiles({"b": 8, "x": 4096, "c": 4096}, 4) == ({"b": 1, "x": 8, "c": 1024}, 4)
+    assert vectors.tiles({"x": 4096, "c": 64}, 4) == ({"x": 128, "c": 64}, 4)
     assert vectors.tiles({"x": 3, "c": 16}, 16) == ({"x": 4, "c": 16}, 1)
+    lines = Vectors("c", "x", 8, "y")  # a block has windows of several lines
+    assert lines.tiles({"y": 56, "x": 56, "c": 256}, 9) == ({"y": 4, "x": 4, "c": 256}, 4)
     (kernel,) = compiled(LAST.replace("90", "1024")).modules["ma-tile"].kernels
     held = {str(f) for f in kernel.layouts.values()}
-    assert "reg(c:8x1, x:4x1, r:4x1) lane(c:32x8) warp(c:4x256)" in held
+    assert "reg(c:8x1, u:11x1) lane(c:32x8) warp(c:4x256)" in held  # eight windows of four elements
 
 
 def test_loads_have_the_order_of_memory() -> None:

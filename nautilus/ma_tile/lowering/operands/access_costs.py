@@ -1,0 +1,204 @@
+"""What the layouts of tiles (:mod:`nautilus.ma_tile.lowering.layouts`) cost: the global accesses along each axis.
+
+* Elements of a load or store that is contiguous along an axis are moved by vectors, or by neighbouring lanes.
+* Neighbouring windows, ``X[x + r]``, share elements: a thread has several along an axis, and loads each element once
+  (``share-windows``), where each position is at most a term away from the next one.
+* Tiles in shared memory (:mod:`.shared_tiles`) have any order there, so that their accesses do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from math import prod
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
+from nautilus.core.functions import FUNCTIONS
+from nautilus.core.index.linear import Linear
+from nautilus.core.records import dataclass
+from nautilus.ma_tile.analysis.access import (
+    RefAxes,
+    affine,
+    contiguous_axis,
+    offset,
+    repeated_width,
+    vector_width,
+)
+from nautilus.ma_tile.lowering.dots import DotPlan
+from nautilus.vr_tile.ir import (
+    DotOp,
+    ForOp,
+    LoadOp,
+    MapOp,
+    ReduceOp,
+    StoreOp,
+    TileKernel,
+    results,
+    walk_ops,
+)
+
+WORD = 4  # bytes of a register
+_STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
+LINE = 128  # bytes of a line of L1
+COSTLY = 16  # issue slots of an operation that threads should not repeat
+MOST_SLIDING = 8  # neighbouring windows of a thread along contiguous elements
+SHARED = 16  # lanes along the columns of tiles in shared memory: a thread has rows of them, too
+_STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutCost:
+    """Cost data of the global accesses of a kernel, by axis."""
+
+    weight: Mapping[str, int]  # elements moved with the axis contiguous
+    vec: Mapping[str, int]  # widest legal vector along the axis
+    loaded: Mapping[str, int]  # the same, without elements that several positions share
+    tiles: tuple[tuple[str, ...], ...]  # axes of every tile
+    keyed: frozenset[str] = frozenset()  # axes of the values that say where a scatter combines
+    bytes: frozenset[str] = frozenset()  # axes along which whole registers of 8-bit floats are loaded
+    costly: frozenset[frozenset[str]] = frozenset()  # axes of the tiles that take long to compute
+    sharing: frozenset[str] = frozenset()  # axes that a load has not, if all terms are contiguous along reduced axes
+    lanes: int = 32  # most lanes along the columns
+    terms: frozenset[str] = frozenset()  # axes that are reduced and that all tiles beside those in shared memory have
+    sliding: frozenset[str] = frozenset()  # positions of windows that are in registers
+
+
+def collect(
+    kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int, dots: Mapping[str, DotPlan],
+    shared: Collection[str] = frozenset(),
+) -> LayoutCost:  # fmt: skip
+    """Cost data of every load and store of ``kernel``; ``shared``: the loads whose tiles are in shared memory.
+
+    Of the axes of a window (``X[2 * x + r]``) the kept one counts, unless a vector holds the reduced one: lanes along a
+    reduced axis exchange values.  Neighbouring lanes then read neighbouring windows, so it has no vectors.
+    Where neighbours along an axis are a few elements apart in memory (``X[j, 0]`` and ``X[j, 1]``), vectors along it
+    have one register at most: each instruction of a longer one would touch as many lines of L1 as it has elements.
+
+    A store weighs more than a load, unless positions along another axis share elements of loads: a thread with these
+    positions has them from one load, and the results go through shared memory.  Without products, stores of whole
+    vectors limit the width to theirs.  With more elements in a thread, neighbouring lanes would write every other 16
+    bytes, which are halves of the 32-byte sectors of memory; a load of such halves finds the others in L1.
+    """
+    weight, stores, vec = dict[str, int](), dict[str, int](), dict[str, int]()
+    whole, repeated = dict[str, int](), dict[str, int]()  # narrowest whole vectors: of stores, of shared elements
+    apart = dict[str, int]()  # widest vectors along axes of loads a few elements apart
+    reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
+    tiles: dict[tuple[str, ...], None] = {}
+    stepped, keyed, words = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes), set[str](), set[str]()
+    windows, sliding = set(stepped), set[str]()
+    for op in walk_ops(kernel.body):
+        for value in results(op):
+            tiles[value.type.names] = None
+        if isinstance(op, DotOp) and dots[op.result.name].instr == "map":
+            tiles[tuple(dict.fromkeys((*op.a.type.names, *op.b.type.names)))] = None
+        if not isinstance(op, LoadOp | StoreOp):
+            continue
+        type_ = op.result.type if isinstance(op, LoadOp) else op.value.type
+        buffer = buffers[op.buffer]
+        if isinstance(op, StoreOp) and op.combiner is not None:
+            keyed |= {x for e in op.index for n in walk(e) if isinstance(n, Ref) for x in refs.get(n.name, ())}
+        sliding |= _sliding(op, reduced) if isinstance(op, LoadOp) and not dots else set()
+        axis = contiguous_axis(buffer, op.index, type_.names, refs)
+        limit = max(1, vector_bytes // buffer.dtype.bytes)
+        if axis is None and isinstance(op, LoadOp):
+            strided = _strided(offset(buffer, op.index), type_.names, buffer.dtype.bytes)
+            apart |= {x: min(n, apart.get(x, n)) for x, n in strided.items()}
+            for x, run in _shared_run(op, buffer, [x for x in type_.names if x not in reduced], limit, refs):
+                weight[x] = weight.get(x, 0) + prod(type_.shape) * buffer.dtype.bytes
+                repeated[x] = min(repeated.get(x, run), run)
+        if axis is None:
+            continue
+        width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
+        if isinstance(op, LoadOp) and shared and axis in reduced:
+            windows |= set(type_.names) - reduced  # neighbouring lanes have neighbouring rows
+            continue
+        if axis in reduced and width < dict(zip(type_.names, type_.shape, strict=True))[axis]:
+            kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced])
+            windows |= set() if kept is None else {kept}
+            axis = kept or axis
+        if isinstance(op, LoadOp) and not dots and buffer.dtype.is_float8 and width >= WORD:
+            words.add(axis)
+        moved = stores if isinstance(op, StoreOp) else weight
+        moved[axis] = moved.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
+        vec[axis] = max(vec.get(axis, 1), width)
+        if isinstance(op, StoreOp) and not dots and width == limit > (2 if buffer.dtype.bytes <= WORD else 1):
+            whole[axis] = min(width, whole.get(axis, width))
+    loaded, vec = vec, vec | {x: max(n, vec.get(x, 1)) for x, n in repeated.items()}
+    weight |= {x: weight.get(x, 0) + n * (1 if dots or repeated.keys() - {x} else _STORES) for x, n in stores.items()}
+    narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
+    vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
+    vec |= {x: min(vector_bytes // WORD, MOST_SLIDING) for x in sliding & vec.keys() if x in windows - stepped}
+    sharing = _sharing(kernel, buffers, refs, reduced)
+    held = [set(op.result.type.names) for op in walk_ops(kernel.body) if isinstance(op, LoadOp) and shared]
+    terms = frozenset(reduced.intersection(*(names for names in held if len(names) > 1)) if held else ())
+    return LayoutCost(
+        weight, vec, loaded, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel), sharing,
+        SHARED if shared else 32, terms, frozenset(sliding - stepped),
+    )  # fmt: skip
+
+
+def _stepped(kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int) -> set[str]:
+    """The axes along which loops load single elements that each step moves by one, as the terms of a window.
+
+    They have no vectors: lanes that are some elements apart would touch as many times more sectors in every step, for
+    one wide store at the end.  ``vector_bytes``: 0 where no such axis is asked for, as in a kernel with products.
+    """
+    found = set[str]()
+    loops = [op for op in walk_ops(kernel.body) if isinstance(op, ForOp)]
+    for var, op in ((f.var, op) for f in loops for op in walk_ops(f.body) if isinstance(op, LoadOp) and op.index):
+        buffer, names = buffers[op.buffer], op.result.type.names
+        axis, limit = contiguous_axis(buffer, op.index, names, refs), vector_bytes // buffer.dtype.bytes
+        if axis is not None and abs(affine(op.index[-1]).slope(var)) == 1 and limit > 1:
+            found |= {axis} if vector_width(buffer, op.index, op.mask, axis, limit, refs) == 1 else set()
+    return found
+
+
+def _shared_run(op: LoadOp, buffer: Buffer, axes: Iterable[str], most: int, refs: RefAxes) -> Iterator[tuple[str, int]]:
+    """The first of ``axes`` along which a vector has elements that several positions share, and its positions."""
+    runs = ((x, repeated_width(buffer, op.index, op.mask, x, most, refs)[0]) for x in axes)
+    yield from islice(((x, run) for x, run in runs if run > 1), 1)
+
+
+def _costly(kernel: TileKernel) -> frozenset[frozenset[str]]:
+    """The axes of the tiles of ``kernel`` that take long to compute."""
+    maps = (op for op in walk_ops(kernel.body) if isinstance(op, MapOp) and op.result.type.dtype.is_float)
+    return frozenset(frozenset(op.result.type.names) for op in maps if FUNCTIONS[op.op].slots >= COSTLY)
+
+
+def _sharing(
+    kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, reduced: Collection[str]
+) -> frozenset[str]:
+    """The axes along which all positions share the elements of a load of terms, which axes ``reduced`` add up.
+
+    None where neighbours along another axis are contiguous in a load, because lanes are to have them.
+    """
+    loads = [op for op in walk_ops(kernel.body) if isinstance(op, LoadOp)]
+    terms = [op for op in loads if not set(reduced).isdisjoint(op.result.type.names)]
+    near = (contiguous_axis(buffers[op.buffer], op.index, op.result.type.names, refs) for op in terms)
+    if not all(axis in reduced for axis in near):
+        return frozenset()
+    return frozenset(a.name for a in kernel.axes for op in terms if a.name not in op.result.type.names)
+
+
+def _sliding(op: LoadOp, reduced: Collection[str]) -> set[str]:
+    """The axes of positions of windows of ``op``, no further apart than the terms, which are ``reduced``."""
+    found = set[str]()
+    for form in map(affine, op.index):
+        inside = [x for x in op.result.type.names if form.slope(x) > 0]
+        step = max((form.slope(x) for x in inside if x in reduced), default=0)
+        found |= {x for x in inside if x not in reduced and form.slope(x) <= step}
+    return found
+
+
+def _strided(form: Linear, axes: Iterable[str], width: int) -> dict[str, int]:
+    """The axes along which elements of ``width`` bytes are apart, but in one line of L1: the widest vectors there."""
+    near = (x for x in axes if abs(form.slope(x)) > 1 and abs(form.slope(x)) * width < LINE)
+    return dict.fromkeys(near, max(1, WORD // width))
+
+
+def _beside(index: Sequence[Expr], axis: str, kept: Sequence[str]) -> str | None:
+    """The one of ``kept`` that shares an expression of ``index`` with ``axis`` and moves it by few elements."""
+    shared = [e for e in index if axis in free_vars(e)]
+    near = [x for x in kept if any(x in free_vars(e) and abs(affine(e).slope(x)) <= _STEP for e in shared)]
+    return near[-1] if near else None
