@@ -27,7 +27,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars, l
 from nautilus.core.expr.nodes import walk as nested
 from nautilus.core.expr.products import strip_conversions
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.index.simplify import bounds, divisor, linear_in
+from nautilus.core.index.simplify import divisor
 from nautilus.core.index.sizes import blocks, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
@@ -37,9 +37,12 @@ from nautilus.planner.products.back_to_back import SHORTEST as SHORTEST_STEP
 from nautilus.planner.products.back_to_back import (
     computes_left,
     fits_bytes,
+    inner_axes,
     is_plain,
     live_registers,
     steps,
+    streamed_bytes,
+    tile_loads,
     whole_tiles,
 )
 from nautilus.planner.products.boxes import Side
@@ -246,12 +249,6 @@ def stored_kinds(unified: Unified) -> set[tuple[int, str | None]]:
     return out
 
 
-def shape_of(ld: Load, unified: Unified) -> list[int]:
-    """The least shape of the tensor of ``ld``."""
-    ranges = {a: (0, extent(unified, a) - 1) for a in unified.extents}
-    return [1 + (bounds(e, ranges)[1] or 0) for e in ld.index]
-
-
 def gemms_one_by_one(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, dots: Mapping[str, Dot]
 ) -> KernelPlan | None:
@@ -280,16 +277,6 @@ def gemms_one_by_one(
 def useful(elements: int, tiles: int, area: int, multiprocessors: int) -> float:
     """Useful share of the area of ``tiles`` with ``elements``, over whole waves of one tile a multiprocessor."""
     return elements / (-(-tiles // multiprocessors) * multiprocessors * area)
-
-
-def streamed_bytes(unified: Unified, loop: str) -> int:
-    """Bytes of the tensors that the loop reads, each element once."""
-    found: dict[str, int] = {}
-    names = {d.name for d in unified.defs}
-    for ld in (ld for d in unified.defs for ld in d.reads()):
-        if ld.buffer not in names and any(loop in free_vars(e) for e in ld.index):
-            found[ld.buffer] = ld.dtype.bytes * prod(shape_of(ld, unified))
-    return sum(found.values())
 
 
 def _supertiles(plan: KernelPlan, unified: Unified, loop: str, row: str, rows: int, limits: Limits) -> int:
@@ -379,8 +366,8 @@ def back_to_back_gemm(
     aliased = own > free and _has_room_in_stage(unified, sums, loop, step, width, warpgroups)
     fits = own <= free or (not aliased and chunks <= free)
     # a producer that fetches tiles or loads for two blocks needs more registers
-    even = -(-extent(unified, row) // rows) % 2 == 0 and plan.mapping.raster_order == "natural"
-    pairs = not uneven and not light and 64 < width <= 128 and even and _is_fixed(plan, unified)
+    inner = inner_axes(plan, unified, row, loop, dots, L2_BYTES) if tile and not light else ()
+    pairs = not (uneven or light) and _are_pairs(plan, unified, row, rows, width, inner)
     fetched = uneven or width > 128
     low, high = (32, CONSUMER_OF_THREE) if warpgroups == 3 else (40, CONSUMER) if fetched or pairs else (24, 240)
     chunk = NARROW if own <= free and _places(unified, loop) else CHUNK if fits or aliased else 0
@@ -397,7 +384,7 @@ def back_to_back_gemm(
         resident_stages=2 if min(own, chunks) + resident <= free else 1,
         l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
     )  # fmt: skip
-    sized = with_tiles(_rows_last(plan, row), {row: rows, loop: step}, mapping)
+    sized = with_tiles(_last(plan, (row, *inner)), {row: rows, loop: step}, mapping)
     # sums of products of 8 bits are added to the accumulator in f32, and its correction is part of that addition
     return replace(sized, iteration_order="mixed-first", rescale_policy="auto" if operand == 2 else "always")
 
@@ -407,10 +394,17 @@ def _tile_bytes(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) 
 
     Its tiles come to shared memory with the operands (``stage-loads``), where no other tensor is read so.
     """
-    names = {d.name for d in unified.defs}
-    reads = (ld for d in unified.defs if d.name not in dots for ld in d.reads() if ld.buffer not in names)
-    tiles = [ld.dtype.bytes for ld in {*reads} if all(_counts(ld, x) for x in (row, loop))]
-    return tiles[0] if len(tiles) == 1 else 0
+    tiles = tile_loads(unified, row, loop, dots)
+    return tiles[0].dtype.bytes if len(tiles) == 1 else 0
+
+
+def _are_pairs(
+    plan: KernelPlan, unified: Unified, row: str, rows: int, width: int, inner: Sequence[str]
+) -> bool:  # fmt: skip
+    """Whether blocks share copies in pairs: of operands for wide accumulators, or of a tile that lacks axes ``inner``."""
+    count = extent(unified, inner[-1]) if inner else -(-extent(unified, row) // rows)
+    shared = bool(inner) or 64 < width <= 128
+    return shared and count % 2 == 0 and plan.mapping.raster_order == "natural" and _is_fixed(plan, unified)
 
 
 def _step_beside(tile: int, width: int, deep: int, operand: int, limits: Limits) -> int:
@@ -418,12 +412,6 @@ def _step_beside(tile: int, width: int, deep: int, operand: int, limits: Limits)
     rows = WGMMA_ROWS * WARPGROUPS
     room = limits.smem_block - RESERVE - rows * (operand * deep + 2 * width)
     return 128 if 2 * 128 * (operand * (deep + width) + rows * tile) <= room else 64
-
-
-def _counts(ld: Load, axis: str) -> bool:
-    """Whether ``ld`` reads neighbours, or elements of neighbouring rows, at neighbouring positions of ``axis``."""
-    forms = [linear_in(e, axis) for e in ld.index if axis in free_vars(e)]
-    return len(forms) == 1 and forms[0] is not None and forms[0][0] == 1
 
 
 def _waves_of_three(plan: KernelPlan, unified: Unified, row: str, limits: Limits) -> bool:
@@ -473,7 +461,7 @@ def _masks_read(unified: Unified, row: str, loop: str) -> int:
     return sum(-(-dtype.bytes // 4) for _, dtype, names in found if loop in names and row not in names)
 
 
-def _rows_last(plan: KernelPlan, row: str) -> KernelPlan:
-    """``plan`` whose neighbouring blocks have neighbouring rows, which read the same operands along the loop."""
-    place = {a.name: (a.role != GRID, a.name == row) for a in plan.axes}
+def _last(plan: KernelPlan, axes: tuple[str, ...]) -> KernelPlan:
+    """``plan`` whose neighbouring blocks are neighbours along ``axes``, which read the same operands or tiles."""
+    place = {a.name: (a.role != GRID, axes.index(a.name) if a.name in axes else -1) for a in plan.axes}
     return replace(plan, axes=tuple(sorted(plan.axes, key=lambda a: place[a.name])))

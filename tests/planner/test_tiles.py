@@ -164,6 +164,20 @@ def test_narrow_accumulators_have_the_warpgroups_that_need_less_time(rows: int, 
     assert warpgroup_of(k).warpgroups == warpgroups and tiles(k)["i"] == 64 * warpgroups
 
 
+@pytest.mark.parametrize(("batch", "keys", "pairs"), [(4, 512, True), (5, 512, False), (4, 516, False)])
+def test_blocks_that_read_one_tile_of_a_bias_are_pairs(batch: int, keys: int, pairs: bool) -> None:
+    """Rows of 516 elements have no multiple of 16 bytes, so that no TMA copy loads them."""
+    (kernel,) = schedule_of(f"""
+        dim B = {batch}, H = 8, M = 512, N = {keys}, D = 64
+        input Q: f16[B, H, M, D], K: f16[B, H, N, D], V: f16[B, H, N, D], R: f16[H, M, N]
+        output O: f16[B, H, M, D]
+        S[b, h, i, j] = sum[d](Q[b, h, i, d] * K[b, h, j, d]) + R[h, i, j]
+        O[b, h, i, d] = sum[j](softmax[j](S[b, h, i, j]) * V[b, h, j, d])
+    """).kernels
+    grid = [a.name for a in kernel.axes if a.role == "grid"]
+    assert (warpgroup_of(kernel).cluster, grid) == ((2, ["h", "i", "b"]) if pairs else (1, ["b", "h", "i"]))
+
+
 FEW = """
 dim B = 32, H = 8, G = {group}, M = {rows}, N = 8192, D = 128
 input Q: bf16[B, M, H, G, D]

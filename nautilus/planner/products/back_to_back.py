@@ -12,10 +12,17 @@ longer one without: the best one took 3% less to 2% more time (19 shapes of f16 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 
-from nautilus.core.expr.nodes import Const, Expr, Op, children, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, children, free_vars
+from nautilus.core.index.simplify import bounds, linear_in
+from nautilus.core.index.sizes import nominal
+from nautilus.core.schedule import KernelPlan
 from nautilus.planner.products.dots import Dot
+from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import GRID
+from nautilus.targets.limits import VECTOR_BYTES
 
 SLABS = ((64, 1.0), (32, 1.02), (16, 1.15))  # columns of 16 bits, and relative time of a column
 MOST_OF_BYTES = 0.9  # share of a thread's registers where operands have 8 bits, whose steps are few
@@ -92,3 +99,51 @@ def computes_left(defs: Iterable[Def], row: str, loop: str, dots: Mapping[str, D
     names = {d.name for d in every}
     first = [d for d in every if d.name in dots and any(a.name == loop for a in d.par)]
     return any(ld.buffer in names and row in free_vars(ld) for d in first for ld in d.reads())
+
+
+def shape_of(ld: Load, unified: Unified) -> list[int]:
+    """The least shape of the tensor of ``ld``."""
+    ranges = {a: (0, nominal(unified.extents[a]) - 1) for a in unified.extents}
+    return [1 + (bounds(e, ranges)[1] or 0) for e in ld.index]
+
+
+def streamed_bytes(unified: Unified, loop: str) -> int:
+    """Bytes of the tensors that the loop reads, each element once."""
+    found: dict[str, int] = {}
+    names = {d.name for d in unified.defs}
+    for ld in (ld for d in unified.defs for ld in d.reads()):
+        if ld.buffer not in names and any(loop in free_vars(e) for e in ld.index):
+            found[ld.buffer] = ld.dtype.bytes * prod(shape_of(ld, unified))
+    return sum(found.values())
+
+
+def tile_loads(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) -> list[Load]:
+    """The loads of elementwise work that count positions of ``row`` and of ``loop``."""
+    names = {d.name for d in unified.defs}
+    reads = {ld for d in unified.defs if d.name not in dots for ld in d.reads() if ld.buffer not in names}
+    return [ld for ld in reads if all(_counts(ld, x) for x in (row, loop))]
+
+
+def _counts(ld: Load, axis: str) -> bool:
+    """Whether ``ld`` reads neighbours, or elements of neighbouring rows, at neighbouring positions of ``axis``."""
+    forms = [linear_in(e, axis) for e in ld.index if axis in free_vars(e)]
+    return len(forms) == 1 and forms[0] is not None and forms[0][0] == 1
+
+
+def inner_axes(
+    plan: KernelPlan, unified: Unified, row: str, loop: str, dots: Mapping[str, Dot], cache: int
+) -> tuple[str, ...]:  # fmt: skip
+    """Axes of the grid that the tile of elementwise work lacks, such as the batch of a bias of heads.
+
+    Blocks that are neighbours along them read the same tile, as pairs that share a TMA copy of it, or because it stays
+    in the L2 cache, of which they may fill ``cache`` bytes.  They read their operands again for the next rows, so there
+    are none where these do not stay there.
+    """
+    (tile,) = tile_loads(unified, row, loop, dots)
+    own, bias = free_vars(tile), tile.dtype.bytes * prod(shape_of(tile, unified))
+    grid = {a.name: nominal(unified.extents[a.name]) for a in plan.axes if a.role == GRID and a.name != row}
+    again = (streamed_bytes(unified, loop) - bias) // prod(n for a, n in grid.items() if a in own)
+    found = sorted((a for a, n in grid.items() if a not in own and n > 1), key=lambda a: grid[a] % 2 == 0)
+    copied = nominal(unified.extents[loop]) * tile.dtype.bytes % VECTOR_BYTES == 0 and loop in free_vars(tile.index[-1])
+    worth = found and (grid[found[-1]] % 2 == 0 or bias > cache)
+    return tuple(found) if worth and copied and again <= cache else ()
