@@ -401,7 +401,7 @@ def _tile_bytes(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) 
 def _are_pairs(
     plan: KernelPlan, unified: Unified, row: str, rows: int, width: int, inner: Sequence[str]
 ) -> bool:  # fmt: skip
-    """Whether blocks share copies in pairs: of operands for wide accumulators, or of a tile that lacks axes ``inner``."""
+    """Whether blocks share copies in pairs: operands of wide accumulators, or a tile that lacks axes ``inner``."""
     count = extent(unified, inner[-1]) if inner else -(-extent(unified, row) // rows)
     shared = bool(inner) or 64 < width <= 128
     return shared and count % 2 == 0 and plan.mapping.raster_order == "natural" and _is_fixed(plan, unified)
