@@ -40,6 +40,7 @@ from nautilus.planner.products.back_to_back import (
     inner_axes,
     is_plain,
     live_registers,
+    pair_loads,
     steps,
     streamed_bytes,
     tile_loads,
@@ -348,8 +349,8 @@ def back_to_back_gemm(
     uneven = plan.mapping.raster_order == "longest-first"
     along = len(dots) - len(sums)  # products whose results an iteration holds at once
     many = extent(unified, row) >= MANY_ROWS if uneven else _waves_of_three(plan, unified, row, limits)
-    tile = _tile_bytes(unified, row, loop, dots)
-    warpgroups = 3 if width <= 64 and along == 1 and not light and many and not tile else 2
+    tile, beside_pairs = _tile_bytes(unified, row, loop, dots), bool(pair_loads(unified, row, loop, dots))
+    warpgroups = 3 if width <= 64 and along == 1 and not light and many and not beside_pairs else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
     if len(sums) == along == 1 and not light:
         longest = _step(unified, row, loop, width, deep, warpgroups, limits, operand, dots)
@@ -366,8 +367,8 @@ def back_to_back_gemm(
     aliased = own > free and _has_room_in_stage(unified, sums, loop, step, width, warpgroups)
     fits = own <= free or (not aliased and chunks <= free)
     # a producer that fetches tiles or loads for two blocks needs more registers
-    inner = inner_axes(plan, unified, row, loop, dots, L2_BYTES) if tile and not light else ()
-    pairs = not (uneven or light) and _are_pairs(plan, unified, row, rows, width, inner)
+    even = -(-extent(unified, row) // rows) % 2 == 0 and plan.mapping.raster_order == "natural"
+    pairs = not uneven and not light and 64 < width <= 128 and even and _is_fixed(plan, unified)
     fetched = uneven or width > 128
     low, high = (32, CONSUMER_OF_THREE) if warpgroups == 3 else (40, CONSUMER) if fetched or pairs else (24, 240)
     chunk = NARROW if own <= free and _places(unified, loop) else CHUNK if fits or aliased else 0
@@ -384,6 +385,7 @@ def back_to_back_gemm(
         resident_stages=2 if min(own, chunks) + resident <= free else 1,
         l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
     )  # fmt: skip
+    inner = inner_axes(plan, unified, row, loop, dots, L2_BYTES) if tile and not light else ()
     sized = with_tiles(_last(plan, (row, *inner)), {row: rows, loop: step}, mapping)
     # sums of products of 8 bits are added to the accumulator in f32, and its correction is part of that addition
     return replace(sized, iteration_order="mixed-first", rescale_policy="auto" if operand == 2 else "always")
@@ -396,15 +398,6 @@ def _tile_bytes(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) 
     """
     tiles = tile_loads(unified, row, loop, dots)
     return tiles[0].dtype.bytes if len(tiles) == 1 else 0
-
-
-def _are_pairs(
-    plan: KernelPlan, unified: Unified, row: str, rows: int, width: int, inner: Sequence[str]
-) -> bool:  # fmt: skip
-    """Whether blocks share copies in pairs: operands of wide accumulators, or a tile that lacks axes ``inner``."""
-    count = extent(unified, inner[-1]) if inner else -(-extent(unified, row) // rows)
-    shared = bool(inner) or 64 < width <= 128
-    return shared and count % 2 == 0 and plan.mapping.raster_order == "natural" and _is_fixed(plan, unified)
 
 
 def _step_beside(tile: int, width: int, deep: int, operand: int, limits: Limits) -> int:

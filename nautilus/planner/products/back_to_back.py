@@ -22,7 +22,6 @@ from nautilus.planner.products.dots import Dot
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID
-from nautilus.targets.limits import VECTOR_BYTES
 
 SLABS = ((64, 1.0), (32, 1.02), (16, 1.15))  # columns of 16 bits, and relative time of a column
 MOST_OF_BYTES = 0.9  # share of a thread's registers where operands have 8 bits, whose steps are few
@@ -117,11 +116,21 @@ def streamed_bytes(unified: Unified, loop: str) -> int:
     return sum(found.values())
 
 
-def tile_loads(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) -> list[Load]:
-    """The loads of elementwise work that count positions of ``row`` and of ``loop``."""
+def pair_loads(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) -> list[Load]:
+    """The loads of elementwise work that depend on the position of ``row``, and on each of ``loop``."""
     names = {d.name for d in unified.defs}
     reads = {ld for d in unified.defs if d.name not in dots for ld in d.reads() if ld.buffer not in names}
-    return [ld for ld in reads if all(_counts(ld, x) for x in (row, loop))]
+    return [ld for ld in reads if row in free_vars(ld) and any(_moves(e, loop) for e in ld.index)]
+
+
+def _moves(e: Expr, axis: str) -> bool:
+    form = linear_in(e, axis)
+    return form is not None and form[0] != 0
+
+
+def tile_loads(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) -> list[Load]:
+    """Those of them that count both positions, each in an index of its own."""
+    return [ld for ld in pair_loads(unified, row, loop, dots) if all(_counts(ld, x) for x in (row, loop))]
 
 
 def _counts(ld: Load, axis: str) -> bool:
@@ -135,15 +144,13 @@ def inner_axes(
 ) -> tuple[str, ...]:  # fmt: skip
     """Axes of the grid that the tile of elementwise work lacks, such as the batch of a bias of heads.
 
-    Blocks that are neighbours along them read the same tile, as pairs that share a TMA copy of it, or because it stays
-    in the L2 cache, of which they may fill ``cache`` bytes.  They read their operands again for the next rows, so there
-    are none where these do not stay there.
+    Blocks that are neighbours along them find the tile in the L2 cache, and read their operands again for the next
+    rows.  So there are none where the tensor of the tile is small, or where operands of more than ``cache`` bytes are
+    read between two rows.
     """
     (tile,) = tile_loads(unified, row, loop, dots)
     own, bias = free_vars(tile), tile.dtype.bytes * prod(shape_of(tile, unified))
     grid = {a.name: nominal(unified.extents[a.name]) for a in plan.axes if a.role == GRID and a.name != row}
     again = (streamed_bytes(unified, loop) - bias) // prod(n for a, n in grid.items() if a in own)
-    found = sorted((a for a, n in grid.items() if a not in own and n > 1), key=lambda a: grid[a] % 2 == 0)
-    copied = nominal(unified.extents[loop]) * tile.dtype.bytes % VECTOR_BYTES == 0 and loop in free_vars(tile.index[-1])
-    worth = found and (grid[found[-1]] % 2 == 0 or bias > cache)
-    return tuple(found) if worth and copied and again <= cache else ()
+    found = tuple(a for a, n in grid.items() if a not in own and n > 1)
+    return found if bias > cache and again <= cache else ()
