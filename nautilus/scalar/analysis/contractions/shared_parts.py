@@ -24,12 +24,14 @@ threads still read neighbours.  Rows of other tiles are stored with zeros up to 
 that threads and TMA copies load vectors.  A part that depends on the remainder of an axis alone is stored over the
 remainders.
 
-All of its elements are computed, so they are read without a condition, or proved to exist at every position.
+All elements of a table are computed.  Where the part is read under a condition, elements whose positions are outside of
+a tensor, which nothing reads, are 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, children, free_vars, loads, walk
@@ -60,7 +62,7 @@ MORE_TERMS = 1 << 26  # the same where a part takes a few special functions
 class Part:
     """The part ``of`` a value: the element at ``index`` of ``value`` over ``axes``; ``dtype`` has all of its values.
 
-    ``pitch``: the elements of a row where it is stored.
+    ``pitch``: the elements of a row where it is stored.  ``partial``: ``value`` may read outside of tensors.
     """
 
     of: Expr
@@ -69,6 +71,7 @@ class Part:
     value: Expr
     index: tuple[Expr, ...]
     pitch: Extent
+    partial: bool = False
 
 
 def shared_parts(d: Def, defs: Mapping[str, Def], shapes: Shapes) -> tuple[Part, ...]:
@@ -78,8 +81,14 @@ def shared_parts(d: Def, defs: Mapping[str, Def], shapes: Shapes) -> tuple[Part,
         return ()
     found = _parts(d.value, order, _of_products(defs), shapes)
     scope = {a.name: a.extent for a in d.axes}
-    always = d.guard is None and not any(isinstance(n, Op) and n.op == "select" for n in walk(d.value))
-    return tuple(p for p in dict.fromkeys(found) if always or certainly_in_range(p.of, shapes, scope))
+    if d.guard is None and not _has_choices(d.value):
+        return tuple(dict.fromkeys(found))
+    whole = {p: certainly_in_range(p.of, shapes, scope) for p in found}
+    return tuple(replace(p, partial=not w) for p, w in whole.items() if w or not _has_choices(p.of))
+
+
+def _has_choices(e: Expr) -> bool:
+    return any(isinstance(n, Op) and n.op == "select" for n in walk(e))
 
 
 def is_shared_part(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:

@@ -49,6 +49,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.contractions.shared_parts import Part, shared_parts, slots
 from nautilus.scalar.analysis.definitions import Def, points, size
+from nautilus.scalar.analysis.masking import zero_outside
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.memory_rates import LAUNCH, MEMORY
@@ -166,6 +167,9 @@ def _stored_part(program: Program, part: Part, d: Def, others: Sequence[str]) ->
     """The temp that has the elements of ``part`` of ``d``."""
     axes = tuple(Axis(f"i{n}", a.extent, d.span) for n, a in enumerate(part.axes))
     value = substitute(part.value, {a.name: Var(i.name) for a, i in zip(part.axes, axes, strict=True)})
+    if part.partial:
+        shapes = {b.name: b.shape for b in program.buffers}
+        value = zero_outside(value, shapes, {a.name: a.extent for a in axes})
     if part.pitch != axes[-1].extent:
         inside = calc("lt", Var(axes[-1].name), axes[-1].extent)
         value = Op("select", (inside, value, Const(0.0, value.dtype)), value.dtype)
