@@ -33,8 +33,8 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.schedule.mapping import RasterOrder
 from nautilus.core.types import DType
-from nautilus.planner.products.back_to_back import SHORTEST as SHORTEST_STEP
 from nautilus.planner.products.back_to_back import (
+    L2_BYTES,
     computes_left,
     fits_bytes,
     inner_axes,
@@ -46,6 +46,7 @@ from nautilus.planner.products.back_to_back import (
     tile_loads,
     whole_tiles,
 )
+from nautilus.planner.products.back_to_back import SHORTEST as SHORTEST_STEP
 from nautilus.planner.products.boxes import Side
 from nautilus.planner.products.dots import Dot, digit, dot_of, lengths_differ, step_within
 from nautilus.scalar.analysis.axes import Unified
@@ -62,7 +63,6 @@ LIVE_SHARE, LIVE_SHARE_MASKED = 0.87, 0.83  # of a thread's registers may be acc
 MANY_ROWS = 2048  # the least number with which a partial last tile has no effect
 WAVES = 3  # waves of tiles in a supertile, so that long and short tiles balance
 OUTER = 16  # the least number of outer grid points in a supertile, if it has fewer waves
-L2_BYTES = 16 << 20  # of operands that resident blocks may share
 SPECIAL = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
 SHORTEST = 32  # bytes of the shortest rows of a stage
 FEWEST = 33  # positions of the shortest loop between two products: half of the shortest step has work
@@ -349,8 +349,8 @@ def back_to_back_gemm(
     uneven = plan.mapping.raster_order == "longest-first"
     along = len(dots) - len(sums)  # products whose results an iteration holds at once
     many = extent(unified, row) >= MANY_ROWS if uneven else _waves_of_three(plan, unified, row, limits)
-    tile, beside_pairs = _tile_bytes(unified, row, loop, dots), bool(pair_loads(unified, row, loop, dots))
-    warpgroups = 3 if width <= 64 and along == 1 and not light and many and not beside_pairs else 2
+    tile, many = _tile_bytes(unified, row, loop, dots), many and not pair_loads(unified, row, loop, dots)
+    warpgroups = 3 if width <= 64 and along == 1 and not light and many else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
     if len(sums) == along == 1 and not light:
         longest = _step(unified, row, loop, width, deep, warpgroups, limits, operand, dots)
@@ -385,8 +385,9 @@ def back_to_back_gemm(
         resident_stages=2 if min(own, chunks) + resident <= free else 1,
         l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
     )  # fmt: skip
-    inner = inner_axes(plan, unified, row, loop, dots, L2_BYTES) if tile and not light else ()
-    sized = with_tiles(_last(plan, (row, *inner)), {row: rows, loop: step}, mapping)
+    sized = with_tiles(
+        _last(plan, (row, *inner_axes(plan, unified, row, loop, dots))), {row: rows, loop: step}, mapping
+    )
     # sums of products of 8 bits are added to the accumulator in f32, and its correction is part of that addition
     return replace(sized, iteration_order="mixed-first", rescale_policy="auto" if operand == 2 else "always")
 

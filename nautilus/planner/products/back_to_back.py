@@ -25,6 +25,7 @@ from nautilus.scalar.analysis.derived_names import GRID
 
 SLABS = ((64, 1.0), (32, 1.02), (16, 1.15))  # columns of 16 bits, and relative time of a column
 MOST_OF_BYTES = 0.9  # share of a thread's registers where operands have 8 bits, whose steps are few
+L2_BYTES = 16 << 20  # of operands that resident blocks may share
 LONGEST, SHORTEST, UNIT = 128, 64, 16  # positions of a step; UNIT: the depth of an MMA of 16 bits
 
 
@@ -140,17 +141,20 @@ def _counts(ld: Load, axis: str) -> bool:
 
 
 def inner_axes(
-    plan: KernelPlan, unified: Unified, row: str, loop: str, dots: Mapping[str, Dot], cache: int
+    plan: KernelPlan, unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]
 ) -> tuple[str, ...]:  # fmt: skip
     """Axes of the grid that the tile of elementwise work lacks, such as the batch of a bias of heads.
 
     Blocks that are neighbours along them find the tile in the L2 cache, and read their operands again for the next
-    rows.  So there are none where the tensor of the tile is small, or where operands of more than ``cache`` bytes are
+    rows.  So there are none where the tensor of the tile is small, or where operands of more than :data:`L2_BYTES` are
     read between two rows.
     """
-    (tile,) = tile_loads(unified, row, loop, dots)
+    tiles = tile_loads(unified, row, loop, dots)
+    if len(tiles) != 1:
+        return ()
+    (tile,) = tiles
     own, bias = free_vars(tile), tile.dtype.bytes * prod(shape_of(tile, unified))
     grid = {a.name: nominal(unified.extents[a.name]) for a in plan.axes if a.role == GRID and a.name != row}
     again = (streamed_bytes(unified, loop) - bias) // prod(n for a, n in grid.items() if a in own)
     found = tuple(a for a, n in grid.items() if a not in own and n > 1)
-    return found if bias > cache and again <= cache else ()
+    return found if again <= L2_BYTES < bias else ()
