@@ -385,11 +385,9 @@ def back_to_back_gemm(
         resident_stages=2 if min(own, chunks) + resident <= free else 1,
         l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
     )  # fmt: skip
-    sized = with_tiles(
-        _last(plan, (row, *inner_axes(plan, unified, row, loop, dots))), {row: rows, loop: step}, mapping
-    )
+    plan = with_tiles(_last(plan, (row, *inner_axes(plan, unified, row, loop, dots))), {row: rows, loop: step}, mapping)
     # sums of products of 8 bits are added to the accumulator in f32, and its correction is part of that addition
-    return replace(sized, iteration_order="mixed-first", rescale_policy="auto" if operand == 2 else "always")
+    return replace(plan, iteration_order="mixed-first", rescale_policy="auto" if operand == 2 else "always")
 
 
 def _tile_bytes(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) -> int:

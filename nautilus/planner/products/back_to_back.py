@@ -147,10 +147,10 @@ def inner_axes(
 
     Blocks that are neighbours along them find the tile in the L2 cache, and read their operands again for the next
     rows.  So there are none where the tensor of the tile is small, or where operands of more than :data:`L2_BYTES` are
-    read between two rows.
+    read between two rows; nor for uneven tiles, whose order is that of their lengths.
     """
     tiles = tile_loads(unified, row, loop, dots)
-    if len(tiles) != 1:
+    if len(tiles) != 1 or plan.mapping.raster_order != "natural":
         return ()
     (tile,) = tiles
     own, bias = free_vars(tile), tile.dtype.bytes * prod(shape_of(tile, unified))
