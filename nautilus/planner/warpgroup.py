@@ -27,21 +27,26 @@ from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars, l
 from nautilus.core.expr.nodes import walk as nested
 from nautilus.core.expr.products import strip_conversions
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.index.simplify import bounds, divisor, linear_in
+from nautilus.core.index.simplify import divisor
 from nautilus.core.index.sizes import blocks, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.schedule.mapping import RasterOrder
 from nautilus.core.types import DType
-from nautilus.planner.products.back_to_back import SHORTEST as SHORTEST_STEP
 from nautilus.planner.products.back_to_back import (
+    L2_BYTES,
     computes_left,
     fits_bytes,
+    inner_axes,
     is_plain,
     live_registers,
+    pair_loads,
     steps,
+    streamed_bytes,
+    tile_loads,
     whole_tiles,
 )
+from nautilus.planner.products.back_to_back import SHORTEST as SHORTEST_STEP
 from nautilus.planner.products.boxes import Side
 from nautilus.planner.products.dots import Dot, digit, dot_of, lengths_differ, step_within
 from nautilus.scalar.analysis.axes import Unified
@@ -58,7 +63,6 @@ LIVE_SHARE, LIVE_SHARE_MASKED = 0.87, 0.83  # of a thread's registers may be acc
 MANY_ROWS = 2048  # the least number with which a partial last tile has no effect
 WAVES = 3  # waves of tiles in a supertile, so that long and short tiles balance
 OUTER = 16  # the least number of outer grid points in a supertile, if it has fewer waves
-L2_BYTES = 16 << 20  # of operands that resident blocks may share
 SPECIAL = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
 SHORTEST = 32  # bytes of the shortest rows of a stage
 FEWEST = 33  # positions of the shortest loop between two products: half of the shortest step has work
@@ -246,12 +250,6 @@ def stored_kinds(unified: Unified) -> set[tuple[int, str | None]]:
     return out
 
 
-def shape_of(ld: Load, unified: Unified) -> list[int]:
-    """The least shape of the tensor of ``ld``."""
-    ranges = {a: (0, extent(unified, a) - 1) for a in unified.extents}
-    return [1 + (bounds(e, ranges)[1] or 0) for e in ld.index]
-
-
 def gemms_one_by_one(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, dots: Mapping[str, Dot]
 ) -> KernelPlan | None:
@@ -280,16 +278,6 @@ def gemms_one_by_one(
 def useful(elements: int, tiles: int, area: int, multiprocessors: int) -> float:
     """Useful share of the area of ``tiles`` with ``elements``, over whole waves of one tile a multiprocessor."""
     return elements / (-(-tiles // multiprocessors) * multiprocessors * area)
-
-
-def streamed_bytes(unified: Unified, loop: str) -> int:
-    """Bytes of the tensors that the loop reads, each element once."""
-    found: dict[str, int] = {}
-    names = {d.name for d in unified.defs}
-    for ld in (ld for d in unified.defs for ld in d.reads()):
-        if ld.buffer not in names and any(loop in free_vars(e) for e in ld.index):
-            found[ld.buffer] = ld.dtype.bytes * prod(shape_of(ld, unified))
-    return sum(found.values())
 
 
 def _supertiles(plan: KernelPlan, unified: Unified, loop: str, row: str, rows: int, limits: Limits) -> int:
@@ -361,8 +349,8 @@ def back_to_back_gemm(
     uneven = plan.mapping.raster_order == "longest-first"
     along = len(dots) - len(sums)  # products whose results an iteration holds at once
     many = extent(unified, row) >= MANY_ROWS if uneven else _waves_of_three(plan, unified, row, limits)
-    tile = _tile_bytes(unified, row, loop, dots)
-    warpgroups = 3 if width <= 64 and along == 1 and not light and many and not tile else 2
+    tile, many = _tile_bytes(unified, row, loop, dots), many and not pair_loads(unified, row, loop, dots)
+    warpgroups = 3 if width <= 64 and along == 1 and not light and many else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
     if len(sums) == along == 1 and not light:
         longest = _step(unified, row, loop, width, deep, warpgroups, limits, operand, dots)
@@ -397,9 +385,9 @@ def back_to_back_gemm(
         resident_stages=2 if min(own, chunks) + resident <= free else 1,
         l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
     )  # fmt: skip
-    sized = with_tiles(_rows_last(plan, row), {row: rows, loop: step}, mapping)
+    plan = with_tiles(_last(plan, (row, *inner_axes(plan, unified, row, loop, dots))), {row: rows, loop: step}, mapping)
     # sums of products of 8 bits are added to the accumulator in f32, and its correction is part of that addition
-    return replace(sized, iteration_order="mixed-first", rescale_policy="auto" if operand == 2 else "always")
+    return replace(plan, iteration_order="mixed-first", rescale_policy="auto" if operand == 2 else "always")
 
 
 def _tile_bytes(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) -> int:
@@ -407,10 +395,8 @@ def _tile_bytes(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) 
 
     Its tiles come to shared memory with the operands (``stage-loads``), where no other tensor is read so.
     """
-    names = {d.name for d in unified.defs}
-    reads = (ld for d in unified.defs if d.name not in dots for ld in d.reads() if ld.buffer not in names)
-    tiles = [ld.dtype.bytes for ld in {*reads} if all(_counts(ld, x) for x in (row, loop))]
-    return tiles[0] if len(tiles) == 1 else 0
+    tiles = tile_loads(unified, row, loop, dots)
+    return tiles[0].dtype.bytes if len(tiles) == 1 else 0
 
 
 def _step_beside(tile: int, width: int, deep: int, operand: int, limits: Limits) -> int:
@@ -418,12 +404,6 @@ def _step_beside(tile: int, width: int, deep: int, operand: int, limits: Limits)
     rows = WGMMA_ROWS * WARPGROUPS
     room = limits.smem_block - RESERVE - rows * (operand * deep + 2 * width)
     return 128 if 2 * 128 * (operand * (deep + width) + rows * tile) <= room else 64
-
-
-def _counts(ld: Load, axis: str) -> bool:
-    """Whether ``ld`` reads neighbours, or elements of neighbouring rows, at neighbouring positions of ``axis``."""
-    forms = [linear_in(e, axis) for e in ld.index if axis in free_vars(e)]
-    return len(forms) == 1 and forms[0] is not None and forms[0][0] == 1
 
 
 def _waves_of_three(plan: KernelPlan, unified: Unified, row: str, limits: Limits) -> bool:
@@ -473,7 +453,7 @@ def _masks_read(unified: Unified, row: str, loop: str) -> int:
     return sum(-(-dtype.bytes // 4) for _, dtype, names in found if loop in names and row not in names)
 
 
-def _rows_last(plan: KernelPlan, row: str) -> KernelPlan:
-    """``plan`` whose neighbouring blocks have neighbouring rows, which read the same operands along the loop."""
-    place = {a.name: (a.role != GRID, a.name == row) for a in plan.axes}
+def _last(plan: KernelPlan, axes: tuple[str, ...]) -> KernelPlan:
+    """``plan`` whose neighbouring blocks are neighbours along ``axes``, which read the same operands or tiles."""
+    place = {a.name: (a.role != GRID, axes.index(a.name) if a.name in axes else -1) for a in plan.axes}
     return replace(plan, axes=tuple(sorted(plan.axes, key=lambda a: place[a.name])))

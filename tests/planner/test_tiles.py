@@ -164,6 +164,26 @@ def test_narrow_accumulators_have_the_warpgroups_that_need_less_time(rows: int, 
     assert warpgroup_of(k).warpgroups == warpgroups and tiles(k)["i"] == 64 * warpgroups
 
 
+@pytest.mark.parametrize(
+    ("bias", "heads", "rows", "warpgroups", "inner"),
+    [("R[h, i, j]", 8, 1024, 2, "b"), ("R[h, i, j]", 8, 512, 2, "i"), ("T[h, j - i + M]", 16, 2048, 2, "i"),
+     ("T[h, (j - i + M) // 2]", 16, 2048, 3, "i")],
+)  # fmt: skip
+def test_tiles_beside_products_take_registers_and_may_be_shared(
+    bias: str, heads: int, rows: int, warpgroups: int, inner: str
+) -> None:
+    """Blocks that read one tile of a bias of 32 MB are neighbours."""
+    (kernel,) = schedule_of(f"""
+        dim B = 4, H = {heads}, M = {rows}, D = 64
+        input Q: f16[B, H, M, D], K: f16[B, H, M, D], V: f16[B, H, M, D], R: f32[H, M, M], T: f32[H, 2 * M]
+        output O: f16[B, H, M, D]
+        S[b, h, i, j] = sum[d](Q[b, h, i, d] * K[b, h, j, d]) + {bias}
+        O[b, h, i, d] = sum[j](softmax[j](S[b, h, i, j]) * V[b, h, j, d])
+    """).kernels
+    assert warpgroup_of(kernel).warpgroups == warpgroups
+    assert [a.name for a in kernel.axes if a.role == "grid"][-1] == inner
+
+
 FEW = """
 dim B = 32, H = 8, G = {group}, M = {rows}, N = 8192, D = 128
 input Q: bf16[B, M, H, G, D]

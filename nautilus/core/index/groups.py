@@ -3,15 +3,33 @@
 A factor of a product that has a parallel axis only in groups is the same for all points of a group.  These points are
 then rows of a tile of the product, as the points of an axis are that the factor does not have at all.  So a spec may
 write heads that share keys with a row axis of their own or without one.
+
+An expression may also have several axes in one sum alone, such as the distance ``j - i`` of two positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, children, free_vars, loads, rewrite
+from nautilus.core.expr.nodes import (
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Var,
+    children,
+    free_vars,
+    loads,
+    replaced,
+    rewrite,
+    walk,
+)
+from nautilus.core.index.linear import Linear, affine, build
+
+Function = tuple[Expr, tuple[Axis, ...], tuple[Expr, ...]]  # a function, its axes, and its arguments
 
 
 def quotients(e: Expr, axis: str) -> frozenset[int]:
@@ -106,7 +124,7 @@ def parts_at(e: Expr, axis: str, size: int) -> frozenset[bool]:
     return frozenset(found)
 
 
-def over_groups(e: Expr, axes: Sequence[Axis]) -> tuple[Expr, tuple[Axis, ...], tuple[Expr, ...]]:
+def over_groups(e: Expr, axes: Sequence[Axis]) -> Function:
     """``e`` as a function of groups: the function, its axes, and the arguments that give ``e``.
 
     An axis of ``axes`` that ``e`` has only as ``axis // G`` becomes one of the groups; the others stay as they are.
@@ -134,3 +152,92 @@ def _by_group(e: Expr, axis: str) -> Expr:
         return None
 
     return rewrite(e, rule)
+
+
+def remainder(e: Expr, axis: str) -> Op | None:
+    """The ``axis % c``, with a constant ``c``, that alone in ``e`` depends on ``axis``."""
+    found = {n for n in walk(e) if isinstance(n, Op) and n.op == "mod" and n.args[0] == Var(axis)}
+    if len(found) != 1:
+        return None
+    (n,) = found
+    alone = isinstance(n.args[1], Const) and axis not in free_vars(replaced(e, n, Const(0, n.dtype)))
+    return n if alone else None
+
+
+def over_remainders(e: Expr, axes: Sequence[Axis]) -> Function:
+    """``e`` as a function of the remainders of axes, where these alone depend on an axis, and of other axes."""
+    made, index = list[Axis](), list[Expr]()
+    for a in axes:
+        n = remainder(e, a.name)
+        if n is not None and isinstance(c := n.args[1], Const):
+            e, a = replaced(e, n, Var(a.name)), replace(a, extent=int(c.value))
+        made.append(a)
+        index.append(n or Var(a.name))
+    return e, tuple(made), tuple(index)
+
+
+def over_sum(e: Expr, axes: Sequence[Axis], last: Axis) -> Function | None:
+    """``e`` over one axis for the sum with ``last`` that alone in ``e`` depends on the axes of the sum.
+
+    The result is an expression, the axes that are no part of the sum and the new one, which has the name of ``last``,
+    and the position at which the expression is ``e``.  None where ``e`` depends on these axes in another way, where
+    ``last`` has a coefficient other than 1 or -1 in the sum, or where the sum does not have every value of its range.
+    """
+    found = dict.fromkeys(_positions(e, last.name))
+    forms = {_upwards(x, last.name) for n in found if (x := affine(n)) is not None}
+    if len(forms) != 1:
+        return None
+    (form,) = forms
+    merged = {a.name: a for a in axes if form.coeff(a.name)}
+    low = form.shift(-(least := _least(form, merged)))
+    extent = _extent(form, merged, last)
+    if len(merged) < 2 or len(merged) != len(form.terms) or extent is None:
+        return None
+
+    def rule(n: Expr) -> Expr | None:
+        if n not in found:
+            return None
+        x = affine(n)
+        assert x is not None
+        sign = x.slope(last.name)
+        return build(Linear({Var(last.name): sign}, x.const + sign * least), n.dtype)
+
+    value = rewrite(e, rule)
+    if not free_vars(value).isdisjoint(merged.keys() - {last.name}):
+        return None
+    rest = tuple(a for a in axes if a.name not in merged)
+    index = (*(Var(a.name) for a in rest), build(low, Var(last.name).dtype))
+    return value, (*rest, replace(last, extent=extent)), index
+
+
+def _positions(e: Expr, name: str) -> Iterator[Expr]:
+    """The largest integer parts of ``e`` that are sums of axes with ``name``; the variable itself where it is alone."""
+    if name not in free_vars(e):
+        return
+    if e.dtype.is_int and affine(e) is not None:
+        yield e
+        return
+    for c in children(e):
+        yield from _positions(c, name)
+
+
+def _upwards(x: Linear, name: str) -> Linear:
+    """``x`` without its constant, with the sign by which it grows with the axis ``name``."""
+    return Linear(x.terms).scale(1 if x.slope(name) > 0 else -1)
+
+
+def _least(form: Linear, axes: dict[str, Axis]) -> int:
+    return sum(min(0, form.coeff(n)) * (a.extent - 1) for n, a in axes.items() if isinstance(a.extent, int))
+
+
+def _extent(form: Linear, axes: dict[str, Axis], last: Axis) -> int | None:
+    """The number of values of ``form``, where it takes all between its least and its greatest one."""
+    if form.slope(last.name) != 1:
+        return None
+    values = 1
+    for n, a in sorted(axes.items(), key=lambda x: abs(form.coeff(x[0]))):
+        step = abs(form.coeff(n))
+        if not isinstance(a.extent, int) or step > values:
+            return None
+        values += step * (a.extent - 1)
+    return values

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from math import inf
 
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import CopyPlan
@@ -60,14 +61,17 @@ def alternatives(program: Program, context: Context, every: bool = False) -> lis
     whole = tried[0].trial
     if not every and whole is not None and whole.seconds <= _stored_seconds(live, found):
         return [*tried, Alternative((), None)]
-    tried.append(_tried(program, context, ()))
-    return [*tried, *(_tried(program, context, c) for c in _alone(found, find_defs(live).keys()))]
+    for made in ((), *_alone(found, find_defs(live).keys())):
+        best = min((a.trial.seconds for a in tried if a.trial is not None), default=inf)
+        tried.append(_tried(program, context, made, inf if every else best / (1 - MARGIN)))
+    return tried
 
 
-def _tried(program: Program, context: Context, made: tuple[CopyPlan, ...]) -> Alternative:
+def _tried(program: Program, context: Context, made: tuple[CopyPlan, ...], below: float = inf) -> Alternative:
+    """The trial of the program with the copies ``made``; one that is not faster than ``below`` may have no splits."""
     assert context.schedule is not None
     wanted = replace(context, schedule=replace(context.schedule, copies=made))
-    return Alternative(made, split_choice.priced_after(program, wanted, _BEFORE))
+    return Alternative(made, split_choice.priced_after(program, wanted, _BEFORE, below))
 
 
 def _alone(found: tuple[CopyPlan, ...], known: Collection[str]) -> Iterator[tuple[CopyPlan, ...]]:

@@ -59,13 +59,19 @@ def choose(program: Program, context: Context) -> Trial | None:
     found = candidates(find_defs(program), schedule.inline, context.arch)
     if not found:
         return None
-    first = split_choice.priced_after(program, context, _BEFORE)
+    first, known = None, False
     for stored in _sets(found):
         inline = tuple(n for n in schedule.inline if n not in stored)
         made = split_choice.priced_after(program, replace(context, schedule=replace(schedule, inline=inline)), _BEFORE)
-        if made is not None and (first is None or made.seconds < (1 - MARGIN) * first.seconds):
+        if made is None:
+            continue
+        least = made.seconds / (1 - MARGIN)  # where the rules take longer, their splits do not matter
+        if not known:
+            first = split_choice.priced_after(program, context, _BEFORE, least)
+        if first is None or first.seconds > least:
             return made
-    return first
+        known = True
+    return first if known else split_choice.priced_after(program, context, _BEFORE)
 
 
 def candidates(defs: Mapping[str, Def], inline: tuple[str, ...], arch: str = DEFAULT_TARGET) -> tuple[str, ...]:

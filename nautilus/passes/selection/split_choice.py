@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from nautilus.core.errors import ScheduleError, UnsupportedError
@@ -53,36 +53,40 @@ _SPLIT = "split-k-update"
 _BEFORE = SCALAR.before(_SPLIT)
 
 
-def priced(program: Program, context: Context) -> Trial | None:
+def priced(program: Program, context: Context, below: float = inf) -> Trial | None:
     """The trial of ``program`` with the splits of :func:`choose`, or with those of the rules; None where it fails."""
     schedule = context.schedule or Schedule()
     given = schedule.splits is not None or schedule.batch_invariant
-    return (None if given else choose(program, context)) or attempt(program, context, _BEFORE, ATTEMPTS)
+    return (None if given else choose(program, context, below)) or attempt(program, context, _BEFORE, ATTEMPTS)
 
 
-def priced_after(program: Program, context: Context, after: str) -> Trial | None:
-    """The trial of ``program``, the result of pass ``after``, with the splits that follow from the passes after it."""
+def priced_after(program: Program, context: Context, after: str, below: float = inf) -> Trial | None:
+    """The trial of ``program``, the result of pass ``after``, with the splits that follow from the passes after it.
+
+    ``below``: seconds that the program must take less than to matter.  Where no split makes it that fast, the trial has
+    none.
+    """
     module: Any = program
     for step in steps(SCALAR, after):
         if step.name == _SPLIT:
             break
         context = prepared(step, module, context)
         module = step.tried(module, context)
-    return priced(module, context)
+    return priced(module, context, below)
 
 
-def choose(program: Program, context: Context) -> Trial | None:
+def choose(program: Program, context: Context, below: float = inf) -> Trial | None:
     """The best trial of ``program``, the result of :data:`_BEFORE`; None where no trial was made.
 
-    The trial has the splits of the rules where no others are clearly better.
+    The trial has the splits of the rules where no others are clearly better.  ``below``: as for :func:`priced_after`.
     """
     many = limits(context.arch).multiprocessors or MULTIPROCESSORS
     defs = read_defs(program)
     if not any(_may_split(d, many, defs) for d in defs.values()) or not _leaves_idle(program, context, defs, many):
         return None
     best = attempt(program, context, _BEFORE, ATTEMPTS)
-    if best is None:
-        return None
+    if best is None or best.seconds - _gain(best, defs, many) >= below:
+        return best
     whole: set[str] = set()  # kernels of which no split is better
     for kernel in _idle(best, defs, many)[:_KERNELS]:
         before, best = best, _split(program, context, best, kernel, defs, many)
@@ -95,6 +99,15 @@ def choose(program: Program, context: Context) -> Trial | None:
         if best is before:
             break
     return best
+
+
+def _gain(trial: Trial, defs: dict[str, Def], many: int) -> float:
+    """The seconds that splits save at most: those in which kernels of ``trial`` leave multiprocessors idle.
+
+    A multiprocessor has as many blocks of the chunks as of the whole reduction, for their tiles are the same.
+    """
+    filled = ((k, many * min(FILLED, k.resident)) for k in _idle(trial, defs, many))
+    return sum(k.seconds * max(0.0, 1.0 - k.tiles / most) for k, most in filled)
 
 
 def _split(

@@ -12,13 +12,20 @@ longer one without: the best one took 3% less to 2% more time (19 shapes of f16 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 
-from nautilus.core.expr.nodes import Const, Expr, Op, children, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, children, free_vars
+from nautilus.core.index.simplify import bounds, linear_in
+from nautilus.core.index.sizes import nominal
+from nautilus.core.schedule import KernelPlan
 from nautilus.planner.products.dots import Dot
+from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import GRID
 
 SLABS = ((64, 1.0), (32, 1.02), (16, 1.15))  # columns of 16 bits, and relative time of a column
 MOST_OF_BYTES = 0.9  # share of a thread's registers where operands have 8 bits, whose steps are few
+L2_BYTES = 16 << 20  # of operands that resident blocks may share
 LONGEST, SHORTEST, UNIT = 128, 64, 16  # positions of a step; UNIT: the depth of an MMA of 16 bits
 
 
@@ -92,3 +99,62 @@ def computes_left(defs: Iterable[Def], row: str, loop: str, dots: Mapping[str, D
     names = {d.name for d in every}
     first = [d for d in every if d.name in dots and any(a.name == loop for a in d.par)]
     return any(ld.buffer in names and row in free_vars(ld) for d in first for ld in d.reads())
+
+
+def shape_of(ld: Load, unified: Unified) -> list[int]:
+    """The least shape of the tensor of ``ld``."""
+    ranges = {a: (0, nominal(unified.extents[a]) - 1) for a in unified.extents}
+    return [1 + (bounds(e, ranges)[1] or 0) for e in ld.index]
+
+
+def streamed_bytes(unified: Unified, loop: str) -> int:
+    """Bytes of the tensors that the loop reads, each element once."""
+    found: dict[str, int] = {}
+    names = {d.name for d in unified.defs}
+    for ld in (ld for d in unified.defs for ld in d.reads()):
+        if ld.buffer not in names and any(loop in free_vars(e) for e in ld.index):
+            found[ld.buffer] = ld.dtype.bytes * prod(shape_of(ld, unified))
+    return sum(found.values())
+
+
+def pair_loads(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) -> list[Load]:
+    """The loads of elementwise work that depend on the position of ``row``, and on each of ``loop``."""
+    names = {d.name for d in unified.defs}
+    reads = {ld for d in unified.defs if d.name not in dots for ld in d.reads() if ld.buffer not in names}
+    return [ld for ld in reads if row in free_vars(ld) and any(_moves(e, loop) for e in ld.index)]
+
+
+def _moves(e: Expr, axis: str) -> bool:
+    form = linear_in(e, axis)
+    return form is not None and form[0] != 0
+
+
+def tile_loads(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) -> list[Load]:
+    """Those of them that count both positions, each in an index of its own."""
+    return [ld for ld in pair_loads(unified, row, loop, dots) if all(_counts(ld, x) for x in (row, loop))]
+
+
+def _counts(ld: Load, axis: str) -> bool:
+    """Whether ``ld`` reads neighbours, or elements of neighbouring rows, at neighbouring positions of ``axis``."""
+    forms = [linear_in(e, axis) for e in ld.index if axis in free_vars(e)]
+    return len(forms) == 1 and forms[0] is not None and forms[0][0] == 1
+
+
+def inner_axes(
+    plan: KernelPlan, unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]
+) -> tuple[str, ...]:  # fmt: skip
+    """Axes of the grid that the tile of elementwise work lacks, such as the batch of a bias of heads.
+
+    Blocks that are neighbours along them find the tile in the L2 cache, and read their operands again for the next
+    rows.  So there are none where the tensor of the tile is small, or where operands of more than :data:`L2_BYTES` are
+    read between two rows; nor for uneven tiles, whose order is that of their lengths.
+    """
+    tiles = tile_loads(unified, row, loop, dots)
+    if len(tiles) != 1 or plan.mapping.raster_order != "natural":
+        return ()
+    (tile,) = tiles
+    own, bias = free_vars(tile), tile.dtype.bytes * prod(shape_of(tile, unified))
+    grid = {a.name: nominal(unified.extents[a.name]) for a in plan.axes if a.role == GRID and a.name != row}
+    again = (streamed_bytes(unified, loop) - bias) // prod(n for a, n in grid.items() if a in own)
+    found = tuple(a for a, n in grid.items() if a not in own and n > 1)
+    return found if again <= L2_BYTES < bias else ()

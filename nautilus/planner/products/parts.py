@@ -16,6 +16,7 @@ from nautilus.core.expr.products import strip_conversions
 from nautilus.core.functions.parts import STORED
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan
 from nautilus.core.types import DType
+from nautilus.planner.products.back_to_back import shape_of
 from nautilus.planner.products.boxes import Side
 from nautilus.planner.products.dots import digit
 from nautilus.planner.warpgroup import (
@@ -26,7 +27,6 @@ from nautilus.planner.warpgroup import (
     fetches_tiles,
     rasterised,
     registers,
-    shape_of,
     useful,
     with_tiles,
 )

@@ -23,6 +23,7 @@ from nautilus.core.expr.nodes import (
     Var,
     children,
     identity,
+    loads,
     substitute,
     with_children,
 )
@@ -160,6 +161,16 @@ def certainly_in_range(
     """Whether every load of ``e`` is proved to be in range at all points of ``scope`` where ``given`` holds."""
     ranges, facts = scope_facts(scope)
     return _safe(e, shapes, ranges, (*facts, *given))
+
+
+def zero_outside(e: Expr, shapes: Mapping[str, tuple[Extent, ...]], scope: Mapping[str, Extent]) -> Expr:
+    """``e``, a number without choices, where all of its loads are in range at a point of ``scope``, and 0 elsewhere."""
+    ranges, facts = scope_facts(scope)
+    inner = sorted(loads(e), key=lambda ld: len(loads(ld)))  # a position is read where its own loads are in range
+    conditions = [c for ld in inner for i, n in zip(ld.index, shapes[ld.buffer], strict=True) for c in within(i, n)]
+    for c in reversed([c for c in dict.fromkeys(conditions) if simplify(c, ranges, facts) != TRUE]):
+        e = Op("select", (c, e, Const(0.0, e.dtype)), e.dtype)
+    return e
 
 
 def without_short_circuits(

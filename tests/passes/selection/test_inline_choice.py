@@ -190,7 +190,7 @@ def test_samples_of_gathered_rows_are_stored_where_that_is_faster() -> None:
 def test_an_operand_is_stored_where_the_plan_without_it_has_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product with the operand inside of its loop may need more conservative plans than a trial makes."""
 
-    def priced(program: Program, context: Context, after: str) -> SimpleNamespace | None:
+    def priced(program: Program, context: Context, *_: object) -> SimpleNamespace | None:
         assert context.schedule is not None
         inline = context.schedule.inline or ()
         return None if "Qn" in inline else SimpleNamespace(inline=inline, seconds=1.0)

@@ -62,6 +62,10 @@ def test_a_long_reduction_with_few_blocks_is_split_where_that_is_faster(text: st
     assert {c.op for c in best.schedule.splits or ()} == {op}
     assert best.seconds < (1 - split_choice.MARGIN) * whole.seconds
     assert schedule_of(compile_file(request(text))).splits == best.schedule.splits
+    matters = split_choice.choose(program(text), context, below=best.seconds)
+    assert matters is not None and matters.schedule.splits == best.schedule.splits
+    slow = split_choice.choose(program(text), context, below=best.seconds / 16)
+    assert slow is not None and slow.schedule.splits == whole.schedule.splits
 
 
 def test_a_number_of_chunks_that_larger_tiles_make_useless_does_not_end_the_search() -> None:

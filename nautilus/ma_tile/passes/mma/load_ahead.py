@@ -67,18 +67,17 @@ class LoadAhead:
     def apply(self, module: MemModule) -> MemModule:
         """``module`` with the loads of loops of MMAs one iteration ahead."""
         most = limits(module.target).registers_thread
-        for n, k in enumerate(module.kernels):
-            made = [x for room in self.rooms if (x := _kernel(k, room, most)) is not k]
-            if made:
-                module = self._best(module, n, made)
-        return module
+        kernels = tuple(self._best(module, k, most) for k in module.kernels)
+        return module if kernels == module.kernels else replace(module, kernels=kernels)
 
-    def _best(self, module: MemModule, n: int, made: Sequence[MemKernel]) -> MemModule:
-        """The best of ``module`` and of those with one of ``made`` as kernel ``n``."""
-        candidates = [replace(module, kernels=(*module.kernels[:n], k, *module.kernels[n + 1 :])) for k in made]
-        if self.price is None:
-            return candidates[-1]
-        return min(module, *candidates, key=self.price)
+    def _best(self, module: MemModule, kernel: MemKernel, most: int) -> MemKernel:
+        """The best of ``kernel`` and its forms with loads ahead. Each is priced without the other kernels."""
+        made = [x for room in self.rooms if (x := _kernel(kernel, room, most)) is not kernel]
+        price = self.price
+        if not made or price is None:
+            return made[-1] if made else kernel
+        different = (x for n, x in enumerate(made) if x not in made[:n])
+        return min((kernel, *different), key=lambda k: price(replace(module, kernels=(k,))))
 
 
 def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:

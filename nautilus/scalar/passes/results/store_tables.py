@@ -27,6 +27,7 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import (
     Axis,
     Const,
@@ -36,18 +37,19 @@ from nautilus.core.expr.nodes import (
     Var,
     children,
     free_vars,
-    replaced,
     rewrite,
     substitute,
     walk,
 )
 from nautilus.core.functions import FUNCTIONS
+from nautilus.core.index.groups import over_remainders
 from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.contractions.shared_parts import Part, shared_parts, slots
 from nautilus.scalar.analysis.definitions import Def, points, size
+from nautilus.scalar.analysis.masking import zero_outside
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.memory_rates import LAUNCH, MEMORY
@@ -108,32 +110,13 @@ def _tables(e: Expr, d: Def) -> Iterator[_Table]:
 
 def _table(e: Expr, d: Def) -> _Table | None:
     """``e`` over its axes, or over the remainders of them that alone it reads; None where it has too many elements."""
-    value, axes, index = e, list[Axis](), list[Expr]()
-    for a in d.axes:
-        if a.name not in free_vars(value):
-            continue
-        remainder = _remainder(value, a)
-        period = remainder.args[1] if remainder is not None else None
-        if remainder is not None and isinstance(period, Const):
-            value = replaced(value, remainder, Var(a.name))
-            a = replace(a, extent=int(period.value))
-        axes.append(a)
-        index.append(remainder or Var(a.name))
+    names = free_vars(e)
+    value, axes, index = over_remainders(e, [a for a in d.axes if a.name in names])
     small = SHARED * points(axes) <= points(d.axes) and points(axes) <= LARGEST and all(size(a) for a in axes)
     summed = not {a.name for a in axes}.isdisjoint(a.name for a in d.red)  # each result has all of its terms
     weights = summed and any(isinstance(n, Op) and n.op != "div" and FUNCTIONS[n.op].special for n in walk(e))
     apart = weights or any(not isinstance(i, Var) for i in index)  # else each thread has it once for many terms
-    return _Table(e, tuple(axes), value, tuple(index)) if apart and small else None
-
-
-def _remainder(e: Expr, a: Axis) -> Op | None:
-    """The ``a % c``, with a constant ``c``, that alone in ``e`` depends on the axis ``a``."""
-    found = {n for n in walk(e) if isinstance(n, Op) and n.op == "mod" and n.args[0] == Var(a.name)}
-    if len(found) != 1:
-        return None
-    (n,) = found
-    rest = replaced(e, n, Const(0, n.dtype))
-    return n if isinstance(n.args[1], Const) and a.name not in free_vars(rest) else None
+    return _Table(e, axes, value, index) if apart and small else None
 
 
 def _bytes(d: Def, buffers: Mapping[str, Buffer]) -> int:
@@ -183,12 +166,19 @@ def _with_shared_parts(program: Program) -> Program:
 def _stored_part(program: Program, part: Part, d: Def, others: Sequence[str]) -> Def:
     """The temp that has the elements of ``part`` of ``d``."""
     axes = tuple(Axis(f"i{n}", a.extent, d.span) for n, a in enumerate(part.axes))
-    value = substitute(part.of, {a.name: Var(i.name) for a, i in zip(part.axes, axes, strict=True)})
+    value = substitute(part.value, {a.name: Var(i.name) for a, i in zip(part.axes, axes, strict=True)})
+    if part.partial:
+        shapes = {b.name: b.shape for b in program.buffers}
+        value = zero_outside(value, shapes, {a.name: a.extent for a in axes})
+    if part.pitch != axes[-1].extent:
+        inside = calc("lt", Var(axes[-1].name), axes[-1].extent)
+        value = Op("select", (inside, value, Const(0.0, value.dtype)), value.dtype)
+        axes = (*axes[:-1], replace(axes[-1], extent=part.pitch))
     name = fresh_name(program, f"{d.name}_table", others)
     buffer = Buffer(name, part.dtype, tuple(a.extent for a in axes), Space.TEMP, d.span)
     return Def(name, buffer, axes, (), None, value, None, d.span)
 
 
 def _element(buffer: Buffer, part: Part) -> Expr:
-    load = Load(buffer.name, tuple(Var(a.name) for a in part.axes), buffer.dtype, part.of.span)
+    load = Load(buffer.name, part.index, buffer.dtype, part.of.span)
     return load if load.dtype is part.of.dtype else Op("cast", (load,), part.of.dtype, part.of.span)
