@@ -60,14 +60,14 @@ def compile_variant(
             pipeline = Pipeline([*checks, repeated, *known, *instruments], kept=kept)
             start, after = read_input(request, result, pipeline)
             _run_stages(result, start, after, request.until, pipeline, checked=not request.gives_kernels)
-            kept_plan = repeated.kept_plan(result, accept)
+            kept_plan = repeated.kept_plan(result, accept, _to_ma_tile)
             if kept_plan is None:
                 result.lookup_failure, result.refused, result.later = lookup_failure, refused, later
                 return result
             request, repeated = kept_plan, Repeated()
         except (ScheduleError, UnsupportedError) as error:
             refused += refusal(error, result.context.schedule)
-            request, repeated = next_attempt(request, result, repeated, error)
+            request, repeated = next_attempt(request, result, repeated, error, _to_ma_tile)
             lookup_failure = first_line(error) if result.tuned else lookup_failure
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from nautilus.core.errors import (
     ScheduleError,
+    SpillError,
     TargetLimitError,
     UnsupportedError,
     VerifyError,
@@ -220,6 +221,19 @@ def test_a_plan_that_spills_a_little_stays_where_the_next_one_is_slower(
     monkeypatch.setattr(attempts, "SLOWER", slower)
     result, _ = build_cubin(Request(spec, "sm_80"))
     assert (result.context.fallbacks.spilling == {"P__x"}) == kept == (not result.context.fallbacks.taken)
+
+
+def test_so_it_does_where_the_output_is_no_kernel(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plans are compared by the kernels that they lead to."""
+    refusals = [SpillError("spills", kernel="P__x", excess=1.1)]
+
+    def accept(result: Result) -> None:
+        if refusals:
+            raise refusals.pop()
+
+    monkeypatch.setattr(attempts, "SLOWER", 0.0)
+    result = compile_file(Request(spec, until="vr-tile"), accept=accept)
+    assert result.context.fallbacks.spilling == {"P__x"} and "ma-tile" not in result.modules
 
 
 def test_a_broken_ir_is_no_reason_to_fall_back(spec: Path) -> None:

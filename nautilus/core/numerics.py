@@ -63,12 +63,24 @@ def round_to(x: Array, dtype: DType) -> Array:
             return np.asarray(x != 0)
         if dtype not in _FLOATS:
             return _to_integer(x, dtype)
+        if dtype is not DType.F64:
+            x = _before_rounding(x)
         if dtype in _NUMPY and dtype is not DType.F64:
             return np.asarray(x, np.float64).astype(_NUMPY[dtype]).astype(np.float64)
         y = x.astype(np.float64)
         if dtype is DType.F64:
             return y
         return _round_float(y, dtype) if y.size <= ROUNDED_AT_ONCE else _round_in_pieces(y, dtype)
+
+
+def _before_rounding(x: Array) -> Array:
+    """``x``, where integers that f64 does not have are the one next to them whose last bit is odd: to fewer bits, it
+    rounds as they do."""
+    if x.dtype.kind != "i" or not x.size or max(-int(x.min()), int(x.max())) <= 1 << 53:
+        return x
+    near = x.astype(np.longdouble).astype(np.float64)
+    cut = np.where(np.abs(near.astype(np.longdouble)) > np.abs(x.astype(np.longdouble)), np.nextafter(near, 0.0), near)
+    return np.asarray(np.where(cut.astype(np.longdouble) == x, cut, (cut.view(np.int64) | 1).view(np.float64)))
 
 
 def _round_in_pieces(y: Array, dtype: DType) -> Array:

@@ -137,6 +137,8 @@ class Speller:
                 return f"{self.use('floor_div')}({args[0]}, {args[1]})"
             case "rcp":
                 return _infix("/", 13, literal(1.0, out), args[0])
+            case "narrow" if out is DType.TF32:
+                return f"{self.use('to_tf32')}({self.cast(args[0], dtypes[0], DType.F32)})"
         return self.cast(args[0], dtypes[0], out)
 
     def call(self, f: Function, args: list[str], out: DType) -> str:
@@ -152,27 +154,39 @@ class Speller:
         return f"{self.use(name) if name in HELPERS else name}({', '.join(args)})"
 
     def cast(self, x: str, src: DType, dst: DType) -> str:
-        """Conversion of an element; 16-bit and 8-bit floats go through f32. Raises UnsupportedError."""
+        """Conversion of an element, rounded once; 16-bit and 8-bit floats go through f32. Raises UnsupportedError."""
         if src is dst:
             return x
         if src in BITS:
             x, src = f"{self.use(BITS[src][0])}({x})", DType.F32
             return x if dst is DType.F32 else self.cast(x, src, dst)
         if dst in BITS:
-            return f"{self.use(BITS[dst][1])}({self.cast(x, src, DType.F32)})"
+            return f"{self.use(BITS[dst][1])}({self.before_rounding(x, src, dst)})"
         if dst is DType.TF32:
-            return f"{self.use('to_tf32')}({self.cast(x, src, DType.F32)})"
+            return f"{self.use('round_tf32')}({self.before_rounding(x, src, dst)})"
         if src is DType.TF32:
             return self.cast(x, DType.F32, dst)
         if dst is DType.BOOL:
             return _infix("!=", 9, x, "0")
         if dst not in _C_CAST:
             raise UnsupportedError(f"a cast to {dst} below the Scalar level")
-        if src.is_float and dst.is_int and dst.bits < 32:
-            return Text.of(
-                f"({_C_CAST[dst]})(int){operand(x, UNARY)}", UNARY
-            )  # through int: narrowing wraps instead of being undefined
+        if src.is_float and dst.is_int:
+            wide = DType.I64 if dst is DType.I64 else DType.I32  # of which a narrower integer has the last bits
+            number = Text.of(f"({_C_CAST[wide]}){operand(x, UNARY)}", UNARY)
+            if src is DType.F64 or wide is DType.I64:
+                number = Text.of(f"{self.use('to_integer')}<{_C_CAST[wide]}>({x})", UNARY)
+            return number if dst is wide else Text.of(f"({_C_CAST[dst]}){number}", UNARY)
         return Text.of(f"({_C_CAST[dst]}){operand(x, UNARY)}", UNARY)
+
+    def before_rounding(self, x: str, src: DType, dst: DType) -> str:
+        """``x`` in f32, such that its rounding to ``dst``, of fewer bits, is the rounding of ``x`` itself.
+
+        Integers above 2^24, which f32 does not have, are above all numbers of the other types.
+        """
+        inexact = dst in (DType.BF16, DType.TF32) if src in (DType.I32, DType.I64) else src is DType.F64
+        if inexact and dst is not DType.F32:
+            return f"{self.use(f'{src}_to_odd')}({x})"
+        return self.cast(x, src, DType.F32)
 
     def expr(
         self, e: Expr, env: Mapping[str, str], ranges: index.Ranges, ref: Callable[[Ref], str],

@@ -14,7 +14,7 @@ from itertools import product
 
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
-from nautilus.cuda.text.functions import ATAN2, BINADE, BYTE_TO_F32, DIV_BY, HYPOT, LOG1P, LOG2, POW
+from nautilus.cuda.text.functions import ATAN2, BINADE, BYTE_TO_F32, DIV_BY, HYPOT, LOG1P, LOG2, POW, TO_ODD
 from nautilus.cuda.text.helpers import (
     Helper,
     asm,
@@ -44,6 +44,13 @@ _BODIES = {
     "floor_mod_float": "T r = fmod(a, b); return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;",
     "shift_left": "return (u64)b < 8 * sizeof(T) ? (T)((u64)a << b) : 0;",
     "shift_right": "return a >> ((u64)b < 8 * sizeof(T) ? b : (T)(8 * sizeof(T) - 1));",
+}
+
+#: wider type -> (its C name, the conversion to f32 towards 0)
+_CUTS = {
+    DType.F64: ("double", "__double2float_rz"),
+    DType.I64: ("long long", "__ll2float_rz"),
+    DType.I32: ("int", "__int2float_rz"),
 }
 
 HELPERS: Mapping[str, Helper] = {
@@ -100,6 +107,18 @@ HELPERS: Mapping[str, Helper] = {
         "__device__ __forceinline__ float to_tf32(float x) "
         '{ u32 y; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x)); return __uint_as_float(y); }'
     ),
+    "to_integer": Helper(
+        "// Where one side has 64 bits, NaN alone does not become 0.\n"
+        "template <class To, class From> __device__ __forceinline__ To to_integer(From x) "
+        "{ return x == x ? (To)x : 0; }"
+    ),
+    "round_tf32": Helper(  # ``to_tf32`` rounds ties away from 0; the last bits of a NaN do not matter
+        "// To nearest, ties to even.\n"
+        "__device__ __forceinline__ float round_tf32(float x) "
+        "{ const u32 y = __float_as_uint(x); "
+        "return x == x ? __uint_as_float((y + 0xfffu + (y >> 13 & 1)) & 0xffffe000u) : x; }"
+    ),
+    **{f"{dtype}_to_odd": Helper(TO_ODD.format(dtype=dtype, c=c, cut=cut)) for dtype, (c, cut) in _CUTS.items()},
     "f16_to_f32": Helper(
         "__device__ __forceinline__ float f16_to_f32(u16 x) "
         '{ float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }'

@@ -234,12 +234,13 @@ class Writer:
         byte = f"{self.speller.use('byte_of')}({name}[({at}) / 4], ({at}) % 4)"
         return f"(signed char){byte}" if frag.type.dtype is DType.I8 else byte
 
-    def in_f32(self, frag: ma.Frag, within: FragLayout, r: str) -> str:
-        """:meth:`element` in f32; numbers of 8 bits that share a register are converted from there."""
+    def in_f32(self, frag: ma.Frag, within: FragLayout, r: str, then: DType = DType.F32) -> str:
+        """:meth:`element` in f32, which is rounded to ``then``; numbers of 8 bits that share a register are converted
+        from there."""
         dtype = frag.type.dtype
         plain = frag.name in self.scalars or (frag.name in self.inline and frag.name not in self.names)
         if plain or not (dtype.is_float8 or dtype in (DType.I8, DType.U8)) or self.array(frag).pack == 1:
-            return self.speller.cast(self.element(frag, within, r), dtype, DType.F32)
+            return self.speller.before_rounding(self.element(frag, within, r), dtype, then)
         own = self.layout(frag)
         at = r if own.reg == within.reg else projected_register(within, frag.type.names, r)
         convert = self.speller.use(f"{BITS[dtype][0]}_of" if dtype.is_float8 else f"{dtype}_to_f32_of")

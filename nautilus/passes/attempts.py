@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from math import inf
+from typing import Protocol, TypeAlias
 
 from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError, each_or_failures
 from nautilus.core.fallbacks import SMALLER, Failure, Fallbacks
@@ -25,6 +26,10 @@ SPILLED = 64
 _SMALLER = 1.5  # the least factor by which a plan shrinks because it spills
 #: How much longer the plan after one that spills may take by the cost model, which does not know of spills.
 SLOWER = 1.25
+
+
+#: a result that ends at the stage of this name -> it with the modules down to MA-tile IR; None where no lowering is
+Lower: TypeAlias = Callable[[Result, str], Result | None]
 
 
 class Resources(Protocol):
@@ -96,15 +101,17 @@ class Repeated:
         except (ScheduleError, UnsupportedError):
             return False
 
-    def kept_plan(self, result: Result, accept: Callable[[Result], None] | None) -> Request | None:
+    def kept_plan(self, result: Result, accept: Callable[[Result], None] | None, lower: Lower) -> Request | None:
         """The request that keeps the plan that spilled, where ``result`` is predicted to be slower by :data:`SLOWER`.
 
         None where ``result`` stays.  Raises what ``accept`` raises for it.
         """
         if accept is not None:
             accept(result)
-        slower = self.spilled is not None and _seconds(result) > SLOWER * self.spilled.seconds
-        return self.spilled.request if self.spilled is not None and slower else None
+        if self.spilled is None:
+            return None
+        slower = _seconds(lower(result, self.spilled.request.until)) > SLOWER * self.spilled.seconds
+        return self.spilled.request if slower else None
 
     def _plans(self, kernel: str) -> bool:
         planned = () if self.planned is None else self.planned.kernels
@@ -186,7 +193,7 @@ def next_request(
 
 
 def next_attempt(
-    request: Request, result: Result, repeated: Repeated, error: ScheduleError | UnsupportedError
+    request: Request, result: Result, repeated: Repeated, error: ScheduleError | UnsupportedError, lower: Lower
 ) -> tuple[Request, Repeated]:
     """The request after the attempt ``result`` failed with ``error``, as :func:`next_request` finds it.
 
@@ -194,7 +201,7 @@ def next_attempt(
     schedule as it is are not compiled.
     """
     again = error is repeated.error  # before the result has a schedule
-    kept = repeated.spilled or _spilled(request, result, error)
+    kept = repeated.spilled or _spilled(request, result, error, lower)
     schedule = repeated.planned if again else result.context.schedule
     request = next_request(request, result.tuned, error, again, schedule)
     while not (result.tuned or error.kernel in request.fallbacks.spilling):
@@ -205,20 +212,20 @@ def next_attempt(
     return request, Repeated() if accepted else Repeated(repeated.planned, error, spilled=kept)
 
 
-def _spilled(request: Request, result: Result, error: ScheduleError | UnsupportedError) -> Spilled | None:
-    """The plan of ``result``, if it failed with ``error`` for a few spilled registers; None for another failure.
-
-    A plan that is known to spill from another compilation has no kernels here, and no time to compare with.
-    """
-    few = isinstance(error, SpillError) and error.excess <= _SMALLER
-    if result.tuned or not few or MA_TILE.name not in result.modules:
+def _spilled(
+    request: Request, result: Result, error: ScheduleError | UnsupportedError, lower: Lower
+) -> Spilled | None:  # fmt: skip
+    """The plan of ``result``, if it failed with ``error`` for a few spilled registers; None for another failure."""
+    if result.tuned or not isinstance(error, SpillError) or error.excess > _SMALLER:
         return None
     known = request.fallbacks
     kept = replace(known, spilling=known.spilling | {recomputed(error.kernel, result.context.schedule)})
-    return Spilled(replace(request, fallbacks=kept), _seconds(result))
+    return Spilled(replace(request, fallbacks=kept), _seconds(lower(result, request.until)))
 
 
-def _seconds(result: Result) -> float:
+def _seconds(result: Result | None) -> float:
+    if result is None:
+        return inf
     module = result.modules[MA_TILE.name]
     assert isinstance(module, MemModule)
     return estimate(module, module.target).seconds

@@ -203,3 +203,10 @@ def test_sums_of_f32_are_pairwise_along_every_axis(axis: int) -> None:
     x = np.full((4096, 4096), 0.1, np.float32)[: 4096 if axis == 0 else 3, : 3 if axis == 0 else 4096]
     found = reduce_array("sum", x, (axis,), DType.F32, "typed")
     assert found.shape == (3,) and np.abs(found / (4096 * np.float64(np.float32(0.1))) - 1).max() < 3e-7
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+def test_half_a_power_is_no_root(shape: tuple[int, ...]) -> None:
+    """numpy takes the root for an exponent of 0.5 that is one number."""
+    found = eval_op("pow", [np.array([-np.inf, -4.0, 4.0]), np.full(shape, 0.5)], DType.F32)
+    np.testing.assert_array_equal(found, [np.inf, np.nan, 2.0])

@@ -68,6 +68,7 @@ SPELLED = [
 def test_other_names_stay_as_they_are() -> None:
     names = ("Q", "stages", "O_part", "x1", "M_net_launch", "block")
     assert [sanitize(name) for name in names] == ["Q", "stages", "O_part", "x1", "M_net_launch", "block_"]
+    assert [sanitize(name) for name in ("3d", "")] == ["v3d", "v"]
     assert allocate(("block", "block_", "x")) == {"block": "block_", "block_": "block__2", "x": "x"}
 
 

@@ -97,6 +97,20 @@ y[i, j] = sum[k](A[i, k] * t[i, k // 128] * B[j, k])
 s[i, g] = max(max[j: 128](abs(y[i, g * 128 + j])) / 448, 1e-10)
 Q[i, j] = y[i, j] / s[i, j // 128]
 """
+#: numbers beside ties of the types that they are rounded to, by less than f32 has
+TIES = """
+dim N = 64
+input X: i32[N]
+output P: f64[N], Q: f64[N], R: f64[N], S: f32[N], T: f32[N], U: f32[N]
+z[i: N] = 1 + f64(i % 8) * 2.0 ** -13 + f64(i // 8 - 3) * 2.0 ** -45 + f64(X[i]) * 0
+n[i: N] = X[i] % 2 + (2 ** 24 + i % 8 * 2 ** 13 + i // 8)
+P[i] = f16(z[i])
+Q[i] = bf16(z[i] * 8 - 7)
+R[i] = tf32(z[i])
+S[i] = bf16(n[i] * 8)
+T[i] = tf32(n[i])
+U[i] = tf32(1 + f32(i) * 2.0 ** -11 + f32(X[i]) * 0)
+"""
 #: title -> element type, type of the sum, type and value of an elementwise result
 ELEMENTWISE = {
     "f64": ("f64", "f64", "f64", "exp(A[i, j]) / S[i]"),
@@ -206,8 +220,9 @@ def test_elementwise(name: str, tmp_path: Path) -> None:
     check(compiled(ROWS.format(a=a, s=s, y=y, body=body)), tmp_path, list(ELEMENTWISE).index(name))
 
 
-def test_bits(tmp_path: Path) -> None:
-    check(compiled(BITS), tmp_path, 1)
+@pytest.mark.parametrize("text", [BITS, TIES], ids=["operators", "ties"])
+def test_bits(text: str, tmp_path: Path) -> None:
+    check(compiled(text, "sm_80"), tmp_path, 1)
 
 
 @pytest.mark.parametrize("size", (0, 7))

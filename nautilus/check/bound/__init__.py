@@ -60,11 +60,12 @@ sum has the sign of the first one.  A unit roundoff of the output is
 added, unless its type is the one in which it is computed.  Where an output has many
 elements, its error varies little between inputs, and the bound holds with a margin of about three.  A single number
 has an error that is normally distributed, six standard deviations of which are allowed: the error of n evaluated
-elements is multiplied by 1 + 1 / sqrt(n).  Few elements are evaluated on six inputs together, and on given inputs in
-twelve random runs instead of three.  Where fewer than four elements have most of the error of a sample, as in a softmax
-of large logits, it is found again at 4096 elements, or where the output has fewer, on up to 32 inputs, of which the
-largest error counts.  An output of up to three numbers that may all be close to 0, as a sum of terms of both signs is,
-has the figure on most inputs; ``check`` and ``bench`` judge it by the errors on theirs.
+elements is multiplied by 1 + 1 / sqrt(n), where their roundings have independent errors.  Few elements are evaluated
+on six inputs together, and on given inputs in twelve random runs instead of three.  Where fewer than four elements
+have most of the error of a sample, as in a softmax of large logits, it is found again at 4096 elements, or where the
+output has fewer, on up to 32 inputs, of which the largest error counts.  An output of up to three numbers that may all
+be close to 0, as a sum of terms of both signs is, has the figure on most inputs; ``check`` and ``bench`` judge it by
+the errors on theirs.
 
 Values that cancel.  Where terms may cancel under a root, in a divisor or in a logarithm, as in ``1 / (x + y + z)``, or
 decide a comparison between two different values, the largest errors have no bound, and a norm is that of a few

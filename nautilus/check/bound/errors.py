@@ -246,7 +246,7 @@ class Rounding(Evaluator):
         dtype = self.d.stored
         if dtype in (DType.F32, DType.F64):  # an interpreter over the reals may or may not round to a compute type
             rounds = self.d.expr.dtype is not dtype or self.computed(self.d.expr)
-            return self.moved(made, max(unit(dtype), U64)) if rounds else made
+            return self.moved(made, max(unit(dtype), U64), self.floor(dtype)) if rounds else made
         out = round_to(made, dtype)
         return self.flipped(out, spacing(out, dtype)) if self.computed(self.d.expr) else out
 
@@ -355,7 +355,7 @@ class Rounding(Evaluator):
         """The result ``x`` of a conversion: casts have rounded, ``narrow`` has not."""
         source, target = e.args[0].dtype, e.dtype
         if not source.is_float:
-            return x
+            return x if keeps(target, source) or are_whole(1, x) else self.moved(x, unit(target))
         if not target.is_float:
             kept = target is DType.BOOL or self.probe.tie is not None or is_whole(e.args[0], self.how.ties.whole)
             return x if kept or not self.computed(e) else round_to(self.flipped(x, np.ones(())), target)
@@ -371,7 +371,7 @@ class Rounding(Evaluator):
         if keeps(target, source):
             return x
         if target is DType.F32:
-            return self.moved(x, U32)
+            return self.moved(x, U32, self.floor(target))
         return self.flipped(x, spacing(x, target)) if self.computed(e.args[0]) else x
 
     # ---- reductions

@@ -16,7 +16,7 @@ from nautilus.check.bound.cancelling.sites import may_cancel
 from nautilus.check.bound.errors import roundings
 from nautilus.check.bound.exactness import computed, is_rounded
 from nautilus.check.bound.operands import in_lanes
-from nautilus.check.bound.probes import FEW, Effect, errors, even, largest, margin
+from nautilus.check.bound.probes import FEW, PROBES, Effect, errors, even, largest, margin
 from nautilus.check.bound.store import last_rounding, last_unit
 from nautilus.check.bound.sums.admitted import Lengths, averages, chains, lengths, names, without
 from nautilus.check.bound.sums.short_sums import at_full_size
@@ -251,8 +251,8 @@ def _extrapolated(
 ) -> dict[str, float]:
     """The errors on ``count`` inputs of ``whole``, ``task`` at sampled elements, maybe with shorter sums.
 
-        A result that cancels, such as the excess of a kurtosis over 3, is as small as the deviation of a mean from its
-    XX
+    A result that cancels, such as the excess of a kurtosis over 3, is as small as the deviation of a mean from its
+    expectation, which falls with the number of terms.
     """
     found = _sampled(task, wanted, whole, rows, count)
     out = {n: x.relative for n, x in found.items()}
@@ -335,15 +335,18 @@ def _sampled(
     cut, resized = at_full_size(cut, task.sizes, {**first.arrays, **rows}, first.scalars)
     how = roundings(cut, task.precision, task.chains, task.schedule)
     how = replace(how, resized=resized, in_lanes=in_lanes(task.program))
-    found: dict[str, list[tuple[Array, Effect]]] = {t.name: [] for t in wanted}  # values and errors on each input
+    found: dict[str, list[tuple[Array, Effect, Effect]]] = {t.name: [] for t in wanted}  # for each input
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges) if seed else first
         arrays = {**given.arrays, **rows}
         values = run_spec(wide(cut), arrays, given.scalars)
-        moved = largest(errors(wide(cut), arrays, given.scalars, {}, how, values))
+        moved = list(errors(wide(cut), arrays, given.scalars, {}, how, values))
+        apart, alike = (
+            largest(x for x, p in zip(moved, PROBES, strict=True) if p.coherent == c) for c in (False, True)
+        )
         for t in wanted:
-            found[t.name].append((values[t.name], moved[t.name]))
-    stores = {t.name: last_rounding(task.program, t, [x for x, _ in found[t.name]]) for t in wanted}
+            found[t.name].append((values[t.name], apart[t.name], alike[t.name]))
+    stores = {t.name: last_rounding(task.program, t, [x for x, _, _ in found[t.name]]) for t in wanted}
     made = {t.name: _judged(elements[t.name], found[t.name], stores[t.name]) for t in wanted}
     return {n: replace(x, relative=x.worst) if rare else x for n, x in made.items()}
 
@@ -355,15 +358,20 @@ def _has_ties(program: Spec) -> bool:
     return any(e.dtype.is_float and e.dtype.bits <= 16 and is_rounded(e.args[0], made) for e in casts)
 
 
-def _judged(elements: int, found: Sequence[tuple[Array, Effect]], store: float) -> _Sampled:
-    """The figures of an output of this many ``elements`` from its values and their errors on each input, and from the
-    relative error ``store`` of its last rounding."""
-    sizes, norms = [norm(x) for x, _ in found], [e.norm for _, e in found]
-    size, error = hypot(*sizes), hypot(*norms)
-    equal = even(np.concatenate([np.ravel(e.each) for _, e in found]))
-    factor = margin(min(elements, sum(x.size for x, _ in found)))
-    allowed = [factor * _ratio(*x) + store for x in ((error, size), *zip(norms, sizes, strict=True))]
-    root = sqrt(max(1.0, sum(x.size for x, _ in found)))
+def _judged(elements: int, found: Sequence[tuple[Array, Effect, Effect]], store: float) -> _Sampled:
+    """The figures of an output of this many ``elements`` from its values, their errors that are independent and those
+    that are alike on each input, and from the relative error ``store`` of its last rounding.
+
+    Only the sum of independent errors of few elements may exceed its expectation.
+    """
+    sizes = [norm(x) for x, _, _ in found]
+    size = hypot(*sizes)
+    equal = even(np.concatenate([np.ravel(np.maximum(a.each, b.each)) for _, a, b in found]))
+    factor = margin(min(elements, sum(x.size for x, _, _ in found)))
+    norms = [max(factor * a.norm, b.norm) for _, a, b in found]
+    error = max(factor * hypot(*(a.norm for _, a, _ in found)), hypot(*(b.norm for _, _, b in found)))
+    allowed = [_ratio(*x) + store for x in ((error, size), *zip(norms, sizes, strict=True))]
+    root = sqrt(max(1.0, sum(x.size for x, _, _ in found)))
     return _Sampled(size / root, allowed[0], max((x for x in allowed if not isnan(x)), default=nan), equal)
 
 

@@ -46,7 +46,9 @@ def mod(a: Array, b: Array) -> Array:
 def power(a: Array, b: Array) -> Array:
     """``a`` to the power ``b``; of integers, a negative exponent truncates towards zero, as a division does."""
     if np.asarray(b).dtype.kind == "f":
-        return np.asarray(np.power(a, b))
+        raised = np.asarray(np.power(a, b))
+        # numpy takes a root for an exponent of 0.5 that all elements share, which is NaN of -inf
+        return np.where((b == 0.5) & np.isinf(a), np.inf, raised) if np.size(b) == 1 else raised
     raised = np.power(a, np.maximum(b, 0))
     inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
     return np.where(b < 0, inverse, raised)

@@ -222,7 +222,9 @@ class _Simplifier:
             case Op(op="mul", args=(x, y)):
                 return intervals.product(self.bounds(x), self.bounds(y))
             case Op(op="abs", args=(x,)):
-                return intervals.absolute(self.bounds(x))
+                low, high = self.bounds(x)
+                wraps = is_value(x) and (low is None or low <= integer_limits(a.dtype)[0])  # that of the least integer
+                return UNKNOWN if wraps else intervals.absolute((low, high))
             case Op(op="min" | "max" as op, args=(x, y)):
                 return intervals.extreme(op, self.bounds(x), self.bounds(y))
             case Op(op="select", args=(c, x, y)):

@@ -215,7 +215,7 @@ def _packed_source(op: ma.IndexOp | ma.MapOp) -> DType:
 def packed_part(w: Writer, op: ma.IndexOp | ma.MapOp, at: str) -> str:
     """One element: in f32 where a two-element conversion follows, else in the result's type."""
     if isinstance(op, ma.MapOp) and _packed_source(op) is DType.F32 and op.op in ("cast", "narrow"):
-        return w.in_f32(op.args[0], w.layout(op.result), at)
+        return w.in_f32(op.args[0], w.layout(op.result), at, op.result.type.dtype)
     return value_text(w, op, at)
 
 

@@ -101,6 +101,15 @@ __device__ __forceinline__ float pow_approx(float x, float y) {
 }"""
 
 
+#: x of a type wider than f32 before its rounding to a type of fewer bits
+TO_ODD: Final = """\
+// The f32 next to x towards 0, with an odd last bit where that is not x: to fewer bits, it rounds as x does.
+__device__ __forceinline__ float {dtype}_to_odd({c} x) {{
+    const float y = {cut}(x);
+    return ({c})y == x ? y : __uint_as_float(__float_as_uint(y) | 1);
+}}"""
+
+
 def _byte(name: str, four: str, less: str) -> str:
     return (
         f"__device__ __forceinline__ float {name}(u32 four, int i) "

@@ -18,7 +18,7 @@ from nautilus.cuda.names import kernel_symbols
 from nautilus.cuda.variants import lower_kernels
 from nautilus.ma_tile.analysis.consumers import uses_wgmma
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
-from nautilus.passes.attempts import Resources, note_spills
+from nautilus.passes.attempts import Lower, Resources, note_spills
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC
 from nautilus.passes.selection.assembly import doubtful, text_of
@@ -69,7 +69,7 @@ class Checked:
     there.
     """
 
-    def __init__(self, request: Request, check: Check, to_ma_tile: Callable[[Result, str], Result | None]) -> None:
+    def __init__(self, request: Request, check: Check, to_ma_tile: Lower) -> None:
         self.request, self.check, self.to_ma_tile = request, check, to_ma_tile
         self.known = KernelResources()
 

@@ -98,6 +98,14 @@ class Ranges:
         self.found |= {r.name: i for r, i in zip(op.results, now, strict=True)}
 
     def _of(self, op: ValueOp, at: Assumptions) -> Interval:
+        """The interval of the result of ``op``; integers that leave their type wrap around in it."""
+        found, dtype = self._exact(op, at), op.result.type.dtype
+        if not dtype.is_int or found == EMPTY:
+            return found
+        low, high = value_limits(dtype)
+        return found if low <= found[0] <= found[1] <= high else (low, high)
+
+    def _exact(self, op: ValueOp, at: Assumptions) -> Interval:
         match op:
             case ConstOp(value=value):
                 return (float(value), float(value)) if math.isfinite(value) else EMPTY

@@ -24,9 +24,12 @@ from nautilus.core.index.simplify import TRUE
 from nautilus.core.source import Span
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.vr_tile.analysis.assumptions import Assumptions
 from nautilus.vr_tile.ir import IndexOp, LoadOp, ParamOp, Value
 from nautilus.vr_tile.lowering.emitter import Emitter
+
+_INTEGERS = 2**24  #: f32 has all integers up to here
 
 
 class Builder(Emitter):
@@ -100,9 +103,15 @@ class Builder(Emitter):
                 return self.local(buffer)
             case Op(op="cast", args=(Const(value=value),), dtype=dtype) if dtype in (DType.F32, DType.F64):
                 return self.const(float(value), TileType(dtype))
+            case Op(op="cast", args=(a,), dtype=DType.BF16 | DType.TF32 as dtype) if self.is_exact_in_f32(a):
+                return self.map("cast", [self.map("cast", [self.value(a)], DType.F32)], dtype)
             case Op(op=op, args=args, dtype=dtype):
                 return self.map(op, [self.value(a) for a in args], dtype)
         raise InternalError(f"no VR-tile form of {e!r}")
+
+    def is_exact_in_f32(self, e: Expr) -> bool:
+        """Whether f32 has all values of the i32 ``e``: a conversion by way of it rounds once, and costs less."""
+        return e.dtype is DType.I32 and max(map(abs, Ranges({}, ()).of(e))) <= _INTEGERS
 
     def local(self, name: str) -> Value:
         """The value of local ``name``. Raises InternalError before its first store."""

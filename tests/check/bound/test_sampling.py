@@ -48,6 +48,17 @@ def test_outputs_that_are_sampled_at_different_indices_are_alone(monkeypatch: py
     assert 4e-4 < found["Y"].relative < 2e-3 and 4e-4 < found["UV"].relative < 1e-2
 
 
+def test_errors_that_are_alike_are_no_sum_of_independent_ones() -> None:
+    """Those of two distances are taken to have different signs, which allows more than any normal distribution."""
+    text = """dim M = 130, N = 77
+    input A: f32[M, N], P: f32[M, N], Q: f32[M, N]
+    output L: f32
+    Near[i] = sqrt(sum[j](square(A[i, j] - P[i, j])))
+    L = mean[i](relu(Near[i] - sqrt(sum[j](square(A[i, j] - Q[i, j]))) + 1))
+    """
+    assert 5e-7 < stated(load_text(text, "triplet"))["L"].relative < 4e-6
+
+
 def test_sums_of_sums_over_several_axes_have_fewer_terms() -> None:
     program = rounded(load_text(MEANS_OF_SUMS, "means"), "fast", Schedule())
     whole, _ = at_elements(program, sampling._BUDGET)

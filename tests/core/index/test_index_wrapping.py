@@ -53,7 +53,7 @@ def integers(draw: st.DrawFn, depth: int = 4) -> Expr:
         op = draw(st.sampled_from(["lt", "le", "gt", "ge", "eq", "ne"]))
         condition = make(op, a, draw(integers(depth - 1)))
         return make("select", condition, draw(integers(depth - 1)), draw(integers(depth - 1)))
-    return make("neg", a)
+    return make(draw(st.sampled_from(["neg", "abs"])), a)
 
 
 VALUES = st.sampled_from([-(2**31), -(2**31) + 1, -(2**30), -77, -1, 0, 1, 5, 2**16, 2**30, 2**31 - 2, 2**31 - 1])
@@ -76,6 +76,8 @@ def test_integers_that_wrap_keep_their_value(e: Expr, x: int, y: int, b: int, i:
     ("(X[i] % 3 + cast<i32>(B[i])) % 3", "(X[i] % 3 + cast<i32>(B[i])) % 3"),
     ("(X[i] + 1) // 2 - X[i] // 2 < 2", "(X[i] + 1) // 2 - X[i] // 2 < 2"),
     ("X[i] % 8 * 1073741824 // 4 >= 0", "X[i] % 8 * 1073741824 // 4 >= 0"),
+    ("abs(X[i]) >= 0", "abs(X[i]) >= 0"),
+    ("abs(X[i] % 8 - 9) >= 0", "true"),
     ("max(X[i] + 1, X[i])", "max(X[i], X[i] + 1)"),
     ("X[i] * 2 == Y[i] * 2", "X[i] * 2 == Y[i] * 2"),
     ("(X[i] + Y[i]) - Y[i]", "X[i]"),

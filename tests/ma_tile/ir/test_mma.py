@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nautilus.core.numerics import Array, round_to
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.mma import a_matrix, a_registers, b_matrix, b_registers, c_matrix, c_registers, multiply
 from nautilus.ma_tile.interp.state.values import decode, encode, round_registers
@@ -78,3 +79,12 @@ def test_bf16_rounds_to_nearest_even() -> None:
     x = np.asarray([1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8, np.inf, np.nan, 3.4e38], np.float32)
     got = round_registers(x, DType.BF16)
     assert got[0] == 1.0 and got[1] == 1.0 + 2.0**-6 and got[2] == np.inf and np.isnan(got[3]) and got[4] == np.inf
+
+
+@pytest.mark.parametrize(("x", "dtype", "rounded"), [
+    (np.array([1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11]), DType.TF32, [1 + 2.0**-10, 1.0]),
+    (np.array([2**24 + 2**16 + 1, 2**24 + 2**16], np.int32), DType.BF16, [2.0**24 + 2.0**17, 2.0**24]),
+    (np.array([2**60 + 2**52 + 1, 2**60 + 2**52, -(2**63)]), DType.BF16, [2.0**60 + 2.0**53, 2.0**60, -(2.0**63)]),
+])  # fmt: skip
+def test_wider_numbers_are_rounded_once(x: Array, dtype: DType, rounded: list[float]) -> None:
+    assert round_registers(x, dtype).tolist() == rounded == round_to(x, dtype).tolist()

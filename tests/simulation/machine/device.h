@@ -153,6 +153,14 @@ inline int __float_as_int(float x) { return host::as<int>(x); }
 // A place stays a place, because an asynchronous instruction reads its register later.
 inline const unsigned& __float_as_uint(const float& x) { return *(const unsigned*)&x; }
 inline unsigned __float_as_uint(const float&& x) { return host::as<unsigned>(x); }
+// To f32 towards 0.
+template <class T> inline float cut_off(T x) {
+    const float y = (float)x;
+    return fabsl((long double)y) > fabsl((long double)x) ? nextafterf(y, 0.0f) : y;
+}
+inline float __double2float_rz(double x) { return cut_off(x); }
+inline float __ll2float_rz(long long x) { return cut_off(x); }
+inline float __int2float_rz(int x) { return cut_off(x); }
 inline double __longlong_as_double(long long x) { return host::as<double>(x); }
 inline long long __double_as_longlong(double x) { return host::as<long long>(x); }
 inline float __fmul_rn(float a, float b) { return a * b; }

@@ -64,3 +64,21 @@ def test_a_product_of_bounded_types() -> None:
     lo, hi = value_ranges(m.kernels[0]).found["d"]
     assert hi == pytest.approx(8 * 65504.0**2, rel=1e-12) and hi > 8 * 65504.0**2
     assert DType.F16.bits == 16 and lo < 0
+
+
+def test_integers_wrap() -> None:
+    m = module(
+        """
+        %x = load X[i] : i32[i: 4]
+        %square = mul %x, %x : i32[i: 4]
+        %size = abs %x : i32[i: 4]
+        %b = load B[i] : i8[i: 4]
+        %c = cast %b : i32[i: 4]
+        %small = mul %c, %c : i32[i: 4]
+        %f = cast %square : f32[i: 4]
+        store S[i], %f
+        """,
+        buffers="input X: i32[4]\ninput B: i8[4]\noutput S: f32[4]",
+    )
+    found = value_ranges(m.kernels[0]).found
+    assert found["square"] == found["size"] == found["f"] == (-(2.0**31), 2.0**31 - 1) and found["small"][0] == 0

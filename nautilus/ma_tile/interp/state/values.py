@@ -53,10 +53,10 @@ def round_registers(x: Array, dtype: DType) -> Array:
 
 def round_quietly(x: Array, dtype: DType) -> Array:
     """:func:`round_registers` where the caller has turned off warnings of numpy."""
-    if dtype.is_float8:
+    if dtype.is_float8 or (FORMATS[dtype].numpy is None and x.dtype != np.float32):
         return np.asarray(round_to(x, dtype).astype(np.float32))
     if FORMATS[dtype].numpy is None:  # the upper bits of an f32
-        return _round_bits(np.ascontiguousarray(x, np.float32), DType.F32.mantissa - dtype.mantissa)
+        return _round_bits(np.ascontiguousarray(x), DType.F32.mantissa - dtype.mantissa)
     if dtype is DType.BOOL:
         return np.asarray(x != 0)
     if dtype.is_int and x.dtype.kind == "f":

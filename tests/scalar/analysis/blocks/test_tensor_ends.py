@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nautilus.core.expr.build import integer
+from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Expr, Load, Var, loads
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, loads
 from nautilus.core.index.linear import build
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.analysis.blocks.spans import Blocks, Span, spans
-from nautilus.scalar.analysis.blocks.tensor_ends import Readable, _over_tile
+from nautilus.scalar.analysis.blocks.tensor_ends import Readable, _over_tile, reads_inside
 from tests.scalar.analysis.blocks.conditions import tiled
 
 ROWS, COLUMNS, TILE = 4, 6, 4  # blocks, and points of each along both axes
@@ -121,3 +121,14 @@ def test_an_end_over_a_tile_looks_at_all_of_its_points() -> None:
         found = _over_tile(read, {"i": size}, True)
         assert found is not None
         assert {ld.index for ld in loads(found)} == {(integer(n),) for n in range(size)}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zero"), [(DType.F32, 0.0), (DType.F16, 0.0), (DType.I8, 0), (DType.I64, 0), (DType.BOOL, False)]
+)
+def test_a_tensor_that_may_be_empty_has_a_literal_in_place_of_elements(dtype: DType, zero: float) -> None:
+    read = Load("X", (calc("sub", Var("j"), 1),), dtype)
+    made = reads_inside(read, {"j": (0, 7)}, Readable({"X": (Param("N", DType.I32),)}, {}))
+    assert isinstance(made, Op) and made.dtype is dtype.compute
+    literal = made.args[1]
+    assert literal == Const(zero, dtype.compute) and isinstance(literal, Const) and type(literal.value) is type(zero)
