@@ -15,6 +15,7 @@ from nautilus.driver import Result
 from nautilus.export.forms import LIBRARIES, MANIFEST
 from nautilus.export.frameworks.jax_module import headers as jax_headers
 from nautilus.export.frameworks.jax_module import jax_function, jax_name, jax_prelude, jax_text
+from nautilus.export.frameworks.torch_backward import gradients
 from nautilus.export.frameworks.torch_module import BESIDE, torch_name, torch_operator, torch_prelude
 from nautilus.export.frameworks.tvm_ffi import headers as tvm_headers
 from nautilus.export.frameworks.tvm_ffi import tvm_ffi_text
@@ -80,12 +81,14 @@ def joined(
 ) -> dict[str, bytes]:
     """The files of several specs from the :func:`built` parts of each; ``names``: :func:`names_in` of the specs.
 
-    Raises ToolchainError where the linker refuses the parts.
+    Raises ToolchainError where the linker refuses the parts, UnsupportedError where the names of a gradient misfit.
     """
     if form == "h":
         return {"": b"\n".join(p[""] for p in parts)}
     if form in _PYTHON:
-        text = _PYTHON[form][1](names).encode() + b"\n\n".join(p[""] for p in parts)
-        return {"": text, BESIDE: link([p[OBJECT] for p in parts], "so", host_compiler)}
+        texts = [p[""].decode() for p in parts]
+        ends = gradients(names, texts) if form == "torch" else ""
+        text = _PYTHON[form][1](names) + "\n\n".join(texts) + ends
+        return {"": text.encode(), BESIDE: link([p[OBJECT] for p in parts], "so", host_compiler)}
     options = tvm_headers().linked if form == "tvm-ffi" else ()
     return {"": link([p[""] for p in parts], "so" if form == "tvm-ffi" else form, host_compiler, options)}

@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a library, an object file, their header, programs that use them, and the driver."""
     folder = tmp_path_factory.mktemp("library")
     (folder / "k.naut").write_text(SPEC)
-    for name, archs, most in (("libk.so", "sm_80,sm_90a", 6), ("k.o", "sm_90a", 1), ("k.h", "sm_90a,sm_80", 6)):
+    for name, archs, most in (("libk.so", "sm_80,sm_90a", 3), ("k.o", "sm_90a", 1), ("k.h", "sm_90a,sm_80", 3)):
         options = ["--arch", archs, "-q", "--variants", str(most)]
         assert main([str(folder / "k.naut"), "-o", str(folder / name), *options]) == 0
     programs(folder, USER, "libk.so", "k.o")
@@ -102,7 +102,7 @@ def test_the_device_chooses_the_architecture(made: Path) -> None:
 
 @needs_compiler
 def test_the_sizes_choose_the_variant(made: Path) -> None:
-    result = compile_checked(Request(made / "k.naut", "sm_90a", variants=6))
+    result = compile_checked(Request(made / "k.naut", "sm_90a", variants=3))
     assert result.variants is not None and len(result.variants.all) > 1
     names = set[tuple[str, ...]]()
     for m in (8, 128, 4096):

@@ -243,7 +243,7 @@ def compare(old: Memory, new: Memory, near: Memory | None = None, left_out: Arra
         return Verdict("proved", int(a.size))
     fine = np.isfinite(a) & np.isfinite(b)
     size = float(np.abs(a[fine]).max(initial=0.0))
-    misplaced = _moved(old, new) & ~(False if left_out is None else left_out)
+    misplaced = _moved(old, new) if left_out is None else _moved(old, new) & ~left_out
     with np.errstate(all="ignore"):
         residues = old.u is not None and new.u is not None
         apart = fine & (np.abs(a - b) > _TOLERANCE * max(size, 1e-300 if residues else _TERMS))

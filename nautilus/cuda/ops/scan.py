@@ -58,7 +58,7 @@ class _Scan:
 
     def place(self, number: str, d: Digit) -> str:
         """The place of a lane or warp in the order of the scan."""
-        value = f"{number} / {d.step} % {d.size}"
+        value = f"{number} % {d.size}" if d.step == 1 else f"{number} / {d.step} % {d.size}"
         return f"{d.size - 1} - {value}" if self.op.reverse else value
 
 

@@ -27,14 +27,15 @@ from nautilus.export.frameworks.python_function import (
     sizes,
     text,
 )
+from nautilus.export.frameworks.torch_backward import TAKEN
 from nautilus.export.library import Part, alignment, needs_workspace
 
 BESIDE = ".kernels.so"  # a file with the suffix .so would be imported in the place of the module
 _TENSOR = "torch.Tensor"
-_TAKEN = frozenset({
+_TAKEN = TAKEN | {
     "torch", "ctypes", "Path", "scratch", "stream", "status", "bits", "integer", "tensor", "check", "stride",
     "LIBRARY",
-})  # fmt: skip
+}  # fmt: skip
 
 
 def torch_prelude(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from nautilus.driver import Request
 from nautilus.scalar.passes.recurrences import chunk_matrix_states
 
 GATES = """
-dim H = 2, T = 45, D = 32, E = 16
+dim H = 2, T = 36, D = 32, E = 16
 input q: bf16[H, T, D], k: bf16[H, T, D], v: bf16[H, T, E], g: f32[H, T]
 output Y: f32[H, T, E]
 recur {
@@ -23,7 +23,7 @@ recur {
 }
 """
 DELTA = """
-dim H = 1, T = 45, D = 32, E = 64
+dim H = 1, T = 36, D = 32, E = 64
 input q: bf16[H, T, D], k: bf16[H, T, D], v: bf16[H, T, E], g: f32[H, T], beta: f32[H, T]
 output Y: bf16[H, T, E]
 assume abs(k[h, t, d]) < inf
@@ -56,7 +56,7 @@ SPECS = {
     .replace("t - 1", "t + 1")
     .replace("t > 0", "t < T - 1"),
     "slots with a softmax between two states": """
-dim T = 45, D = 32, M = 16
+dim T = 36, D = 32, M = 16
 input q: bf16[T, D], k: bf16[T, D], v: bf16[T, D], f: bf16[T, M]
 output o: bf16[T, D]
 a[t, m] = sigmoid(f[t, m])
@@ -72,7 +72,7 @@ o[t, j] = sum[m](p[t, m] * V[t, m, j])
     .replace("sigmoid(g[h, t]) * sum[d](k[h, t, d] *", "sum[d](k[h, t, d] * sigmoid(g[h, t, d]) *")
     .replace("(sigmoid(g[h, t]) * S", "(sigmoid(g[h, t, d]) * S"),
     "scales, heads that share rows, and the state before": """
-dim T = 45, H = 2, P = 16, N = 16
+dim T = 36, H = 2, P = 16, N = 16
 input x: f16[T, H, P], a: f32[T, H], dt: f32[T, H], K: f16[T, N], C: f16[T, N]
 output y: f16[T, H, P]
 assume abs(a[t, h]) <= 1
@@ -94,7 +94,7 @@ LENGTH, LENGTH_COMPARED = 16, 32
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
 def test_all_levels_are_within_the_stated_bound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    text, length = SPECS[name].replace("T = 45", "T = 70"), LENGTH_COMPARED
+    text, length = SPECS[name].replace("T = 36", "T = 70"), LENGTH_COMPARED
     if name not in COMPARED:
         text, length = SPECS[name], LENGTH
         monkeypatch.setattr(Check, "machine_validation", lambda *_: None)
