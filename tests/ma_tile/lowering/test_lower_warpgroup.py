@@ -9,13 +9,15 @@ import pytest
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import MappingPlan, WarpgroupPlan
 from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.lowering.consumers import split_axis
 from nautilus.ma_tile.lowering.lower import lower_raw
 from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
 from nautilus.ma_tile.passes.finalise.allocate_shared import AllocateShared
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse as ma_parse
 from nautilus.ma_tile.verify.module import verify as ma_verify
-from nautilus.vr_tile.ir import TileModule
+from nautilus.vr_tile.ir import DotOp, StoreOp, TileModule, walk_ops
+from nautilus.vr_tile.text import parse as vr_parse
 from tests.ma_tile.lowering.support import agree, count, in_order, plan, tile
 from tests.ma_tile.programs import warpgroup_tiles as programs
 from tests.ma_tile.programs.tiles import attention, matmul, softmax_rows
@@ -23,6 +25,22 @@ from tests.ma_tile.programs.tiles import attention, matmul, softmax_rows
 TWO = WarpgroupPlan(warpgroups=2)
 ONE = WarpgroupPlan(warpgroups=1)
 OWN = WarpgroupPlan(warpgroups=2, tile_scheduling="pingpong")
+PRODUCT = """
+module spec {
+  input A: f16[64, 32]
+  input B: f16[32, 64]
+  output C: f32[64, 64]
+  output D: f32[64, 32]
+  kernel C grid() axes(i: 64, j: 32, k: 64) {
+    %a = load A[i, j] : f16[i: 64, j: 32]
+    %b = load B[j, k] : f16[j: 32, k: 64]
+    %c = dot %a, %b over j : f32[i: 64, k: 64]
+    %f = cast %a : f32[i: 64, j: 32]
+    store C[i, k], %c
+    store D[i, j], %f
+  }
+}
+"""
 
 
 def synchronous(module: TileModule, mapping: MappingPlan = TWO) -> MemModule:
@@ -254,3 +272,15 @@ def test_rows_of_the_wrong_warpgroup_are_noticed() -> None:
     assert wrong != low
     with pytest.raises(AssertionError, match="Mismatched elements"):
         agree(module, wrong)
+
+
+def test_a_contraction_along_the_divided_axis_is_a_sum_over_all_parts() -> None:
+    """What is stored has the columns of the consumer alone; a product needs those of all consumers."""
+    own = split_axis(vr_parse(PRODUCT).kernels[0], "j", 2)
+    ops = list(walk_ops(own.kernel.body))
+    assert [(d.result.name, d.acc and d.acc.name, d.a.name, d.b.name) for d in ops if isinstance(d, DotOp)] == [
+        ("c_part_0", None, "a_part_0", "b_part_0"),
+        ("c", "c_part_0", "a_part_1", "b_part_1"),
+    ]
+    assert own.dots == {"c_part_0": "c", "c": "c"} and own.parts["b_part_1"] == ("b", 1)
+    assert [s.value.type.shape for s in ops if isinstance(s, StoreOp)] == [(64, 64), (64, 16)]
