@@ -39,11 +39,13 @@ ROWS = [
     Row("%r = param eps : f32 #l", defines="r"),
     Row("%r = add %a, %b : f32 #l", reads="a b", defines="r"),
     Row("%r = reduce sum %a over i, j scratch s into k : f32 #l", reads="a", defines="r", scratch="s"),
+    Row("%r = reduce sum %a times %b where %c over i : f32 #l", reads="a b c", defines="r"),
     Row("%r = scan sum %a over i into t reverse exclusive scratch s : f32 #l", reads="a", defines="r", scratch="s"),
     Row("%r = convert %a : f32 #l", reads="a", defines="r"),
     Row("%r = unpack u4 %c over k into h minus %a times %b : f16 #l", reads="a b c", defines="r"),
     Row("%r = slice %a at i 16 : f32 #l", reads="a", defines="r"),
     Row("%r = stack %a, %b over i : f32 #l", reads="a b", defines="r"),
+    Row("%r = window %a over u into q s by 1 2 from 3 : f32 #l", reads="a", defines="r"),
     Row("%r = undefined : f32 #l", defines="r"),
     Row(
         "%r = ld.global X[i, %c + 1] where j < 3 vec 2 volatile : f32 #l",

@@ -81,23 +81,15 @@ def collect(
     bytes, which are halves of the 32-byte sectors of memory; a load of such halves finds the others in L1.
     """
     weight, stores, vec = dict[str, int](), dict[str, int](), dict[str, int]()
-    whole, repeated = dict[str, int](), dict[str, int]()  # narrowest whole vectors: of stores, of shared elements
-    apart = dict[str, int]()  # widest vectors along axes of loads a few elements apart
+    # narrowest whole vectors of stores and of shared elements; widest ones along axes of loads a few elements apart
+    whole, repeated, apart = dict[str, int](), dict[str, int](), dict[str, int]()
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
-    tiles: dict[tuple[str, ...], None] = {}
-    stepped, keyed, words = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes), set[str](), set[str]()
-    windows, sliding = set(stepped), set[str]()
+    stepped = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes)
+    windows, sliding, words = set(stepped), set[str](), set[str]()
     for op in walk_ops(kernel.body):
-        for value in results(op):
-            tiles[value.type.names] = None
-        if isinstance(op, DotOp) and dots[op.result.name].instr == "map":
-            tiles[tuple(dict.fromkeys((*op.a.type.names, *op.b.type.names)))] = None
         if not isinstance(op, LoadOp | StoreOp):
             continue
-        type_ = op.result.type if isinstance(op, LoadOp) else op.value.type
-        buffer = buffers[op.buffer]
-        if isinstance(op, StoreOp) and op.combiner is not None:
-            keyed |= {x for e in op.index for n in walk(e) if isinstance(n, Ref) for x in refs.get(n.name, ())}
+        type_, buffer = op.result.type if isinstance(op, LoadOp) else op.value.type, buffers[op.buffer]
         sliding |= _sliding(op, reduced) if isinstance(op, LoadOp) and not dots else set()
         axis = contiguous_axis(buffer, op.index, type_.names, refs)
         limit = max(1, vector_bytes // buffer.dtype.bytes)
@@ -107,18 +99,16 @@ def collect(
             for x, run in _shared_run(op, buffer, [x for x in type_.names if x not in reduced], limit, refs):
                 weight[x] = weight.get(x, 0) + prod(type_.shape) * buffer.dtype.bytes
                 repeated[x] = min(repeated.get(x, run), run)
-        if axis is None:
+        apart_rows = isinstance(op, LoadOp) and bool(shared) and axis in reduced  # lanes have neighbouring rows
+        windows |= set(type_.names) - reduced if apart_rows else set()
+        if axis is None or apart_rows:
             continue
         width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
-        if isinstance(op, LoadOp) and shared and axis in reduced:
-            windows |= set(type_.names) - reduced  # neighbouring lanes have neighbouring rows
-            continue
         if axis in reduced and width < dict(zip(type_.names, type_.shape, strict=True))[axis]:
             kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced])
             windows |= set() if kept is None else {kept}
             axis = kept or axis
-        if isinstance(op, LoadOp) and not dots and buffer.dtype.is_float8 and width >= WORD:
-            words.add(axis)
+        words |= {axis} if isinstance(op, LoadOp) and not dots and buffer.dtype.is_float8 and width >= WORD else set()
         moved = stores if isinstance(op, StoreOp) else weight
         moved[axis] = moved.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
         vec[axis] = max(vec.get(axis, 1), width)
@@ -129,13 +119,34 @@ def collect(
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
     vec |= {x: min(vector_bytes // WORD, MOST_SLIDING) for x in sliding & vec.keys() if x in windows - stepped}
-    sharing = _sharing(kernel, buffers, refs, reduced)
-    held = [set(op.result.type.names) for op in walk_ops(kernel.body) if isinstance(op, LoadOp) and shared]
-    terms = frozenset(reduced.intersection(*(names for names in held if len(names) > 1)) if held else ())
+    terms = _terms(kernel, reduced) if shared else frozenset[str]()
     return LayoutCost(
-        weight, vec, loaded, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel), sharing,
-        SHARED if shared else 32, terms, frozenset(sliding - stepped),
+        weight, vec, loaded, _tiles(kernel, dots), _keyed(kernel, refs), frozenset(words), _costly(kernel),
+        _sharing(kernel, buffers, refs, reduced), SHARED if shared else 32, terms, frozenset(sliding - stepped),
     )  # fmt: skip
+
+
+def _tiles(kernel: TileKernel, dots: Mapping[str, DotPlan]) -> tuple[tuple[str, ...], ...]:
+    """The axes of every tile of ``kernel``."""
+    tiles: dict[tuple[str, ...], None] = {}
+    for op in walk_ops(kernel.body):
+        tiles |= dict.fromkeys(value.type.names for value in results(op))
+        if isinstance(op, DotOp) and dots[op.result.name].instr == "map":
+            tiles[tuple(dict.fromkeys((*op.a.type.names, *op.b.type.names)))] = None
+    return tuple(tiles)
+
+
+def _keyed(kernel: TileKernel, refs: RefAxes) -> frozenset[str]:
+    """The axes of the values that say where a scatter combines."""
+    stores = (op for op in walk_ops(kernel.body) if isinstance(op, StoreOp) and op.combiner is not None)
+    keys = (n for op in stores for e in op.index for n in walk(e) if isinstance(n, Ref))
+    return frozenset(x for n in keys for x in refs.get(n.name, ()))
+
+
+def _terms(kernel: TileKernel, reduced: Collection[str]) -> frozenset[str]:
+    """The axes among ``reduced`` that all loads of more than a vector have."""
+    held = [op.result.type.names for op in walk_ops(kernel.body) if isinstance(op, LoadOp)]
+    return frozenset(reduced).intersection(*(names for names in held if len(names) > 1))
 
 
 def _stepped(kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int) -> set[str]:
