@@ -69,7 +69,7 @@ def _asks(op: ForOp) -> bool:
     return False
 
 
-def segments_of(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[str, tuple[int, int]]:
+def segment_rows(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[str, tuple[int, int]]:
     """The length and the number of the segments whose ends a tensor has, for each one that bounds in ``kernel`` read.
 
     The length is that of all of them together.

@@ -34,7 +34,7 @@ from nautilus.cost.estimates import (
     choices,
     estimated,
     loop_end,
-    segments_of,
+    segment_rows,
     share_of_one,
     starts_of,
     window_ends,
@@ -98,7 +98,7 @@ class Counter:
             self.env["block"] = number % cluster
             self.env |= {op.var: number for op in ma.walk_ops(kernel.body) if isinstance(op, TileFirst)}
         self.starts = starts_of(kernel)
-        self.segments = segments_of(kernel, self.shapes)
+        self.segments = segment_rows(kernel, self.shapes)
         self.windows = window_ends(kernel, self.starts)
         for name, e in kernel.decode:
             self.env[name] = self._loop_end(name, e, self.env)

@@ -22,7 +22,7 @@ from nautilus.core.expr.nodes import Expr, Param
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
-from nautilus.cost.estimates import estimated, loop_end, segment_lengths, starts_of, window_ends
+from nautilus.cost.estimates import estimated, loop_end, segment_rows, starts_of, window_ends
 from nautilus.cost.model import KernelEstimate
 from nautilus.ma_tile.interp.block import _DATA, BlockRun
 from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
@@ -136,7 +136,7 @@ class TimedRun(BlockRun):
         self.rates, self.share, self.most = rates, memory_share, most
         self.work = work_of_ops(machine.module, machine.kernel)
         self.starts = starts_of(machine.kernel)
-        self.segments = segment_lengths(machine.kernel, {b.name: b for b in machine.module.buffers})
+        self.segments = segment_rows(machine.kernel, {b.name: b for b in machine.module.buffers})
         self.windows = window_ends(machine.kernel, self.starts)
         self.units = [Units() for _ in range(machine.kernel.cluster)]
         self.progress: dict[int, _Progress] = {}
