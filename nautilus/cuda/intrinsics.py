@@ -14,7 +14,7 @@ from itertools import product
 
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
-from nautilus.cuda.text.functions import ATAN2, BINADE, BYTE_TO_F32, DIV_BY, HYPOT, POW
+from nautilus.cuda.text.functions import ATAN2, BINADE, BYTE_TO_F32, BYTES_TO_F16, DIV_BY, HYPOT, POW, TRUNCATE
 from nautilus.cuda.text.helpers import (
     Helper,
     asm,
@@ -132,7 +132,8 @@ HELPERS: Mapping[str, Helper] = {
     "byte_of": Helper(
         "__device__ __forceinline__ unsigned char byte_of(u32 four, int i) { return (four >> (8 * i)) & 0xffu; }"
     ),
-    **{name: Helper(text) for name, text in BYTE_TO_F32.items()},
+    **{name: Helper(text) for name, text in (BYTE_TO_F32 | BYTES_TO_F16).items()},
+    "truncate_bf16": Helper(TRUNCATE),
     **{f"fma_{t}x2": fma_pair(t) for t in ("f16", "bf16")},
     "nibble_bits": Helper(
         "// The halves of byte i as the low bits, inverted where EXPONENT has them, of floats with its upper bits.\n"
@@ -321,6 +322,7 @@ BITS: Mapping[DType, tuple[str, str]] = {
 }
 
 #: 8-bit float -> four floats in its range to a packed register.
+BYTES: Mapping[DType, str] = {DType.U8: "u8", DType.I8: "i8", DType.F8E4M3: "e4m3", DType.F8E5M2: "e5m2"}
 PACKED: Mapping[DType, str] = {DType.F8E4M3: "pack_e4m3"}
 
 if set(BITS) != {d for d in DType if d.is_half or d.is_float8}:

@@ -155,8 +155,8 @@ def _shape(plan: KernelPlan, unified: Unified) -> _Shape | None:
     if any(x.guard is not None and free_vars(x.guard) & {*dot.rows, *dot.columns} for x in unified.defs):
         return None
     known = {a.name: nominal(unified.extents[a.name]) for a in plan.axes if a.role == GRID}
-    sides = [[x for x in side if known.get(x, 1) > 1] for side in (dot.rows, dot.columns)]
-    if any(len(side) != 1 for side in sides):
+    sides = [[x for x in side if known.get(x, 1) > 1] or list(side) for side in (dot.rows, dot.columns)]
+    if any(len(side) != 1 or side[0] not in known for side in sides):
         return None
     row, column = sorted((x for (x,) in sides), key=lambda x: known[x])
     extents = [unified.extents[x] for x in (row, column, loop, *dot.inner)]

@@ -3,6 +3,10 @@
 Such a chain of elementwise work (a dequantised weight, a scaled query) is computed where its result
 is needed: in the instruction's own fragments for the row operand, spread over all threads as a copy
 would be for the other one, which then goes to shared memory once.
+
+The column operand of a warp that has all rows needs no shared memory where the other operand is loaded unchanged: both
+become fragments of *runs* (``ma_tile.ir.instruction_tables``), in which a thread has as many neighbours along the
+contracted axis as it has positions there, and loads them, or the bytes that it converts, by vectors.
 """
 
 from __future__ import annotations
@@ -13,11 +17,12 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, walk
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import MappingPlan
+from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, repeated_width, vector_width
-from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, b_layout
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, b_layout, operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.unpack import packed_layout
-from nautilus.ma_tile.lowering.dots import DotPlan, definitions
+from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, definitions
 from nautilus.ma_tile.lowering.layouts import a_fragment, spread
 from nautilus.ma_tile.lowering.operands.packed_operands import Packed, packed_values
 from nautilus.ma_tile.lowering.staging import ordered
@@ -68,11 +73,26 @@ def packed_chains(
                 if v.name in layouts:
                     made, left = packed_values(v, defs, readers, shared)
                     if v is (op.a if plan.swap else op.b) and v.name in made and _is_fragment(made[v.name], plan):
-                        tile = (sizes[plan.k], sizes[plan.n])
-                        layouts[v.name] = b_layout(plan.instr, plan.k, plan.n, tile, plan.warps)
+                        tile, runs = (sizes[plan.k], sizes[plan.n]), has_runs(op, plan, sizes, defs, buffers, refs)
+                        layouts[v.name] = b_layout(plan.instr, plan.k, plan.n, tile, plan.warps, runs=runs)
                     if all(x in layouts and packed_layout(layouts[x], p.axis, "") for x, p in made.items()):
                         found, unread = found | made, unread | left
     return found, unread
+
+
+def has_runs(
+    dot: vr.DotOp, plan: DotPlan, sizes: Mapping[str, int], defs: Mapping[str, vr.TileOp],
+    buffers: Mapping[str, Buffer], refs: RefAxes,
+) -> bool:  # fmt: skip
+    """Whether the row operand of ``dot`` is loaded by vectors to fragments of runs, and few registers hold it."""
+    instr = MMA.get(plan.instr)
+    if instr is None or instr.parts > 1 or instr.pack * DType.F16.bytes != _REGISTER or plan.warps[0] > 1:
+        return False
+    v = as_operand(dot.b if plan.swap else dot.a, defs, operand_types(instr, "a"))
+    load = defs.get(v.name)
+    if not isinstance(load, vr.LoadOp) or sizes[plan.m] * sizes[plan.k] > _ROWS:
+        return False
+    return contiguous_axis(buffers[load.buffer], load.index, v.type.names, refs) == plan.k
 
 
 def _is_fragment(found: Packed, plan: DotPlan) -> bool:
@@ -96,6 +116,7 @@ def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:
 
 
 _REGISTER = 4  # bytes
+_ROWS = 2048  # elements of the row operand in a step: 32 registers a thread
 _LONGEST = 32  # elements of a thread that follow one another: 16 bytes of 4-bit elements
 
 
@@ -120,6 +141,9 @@ class _Chains:
         last = self._contiguous(v)
         if fragment and (plan.instr in WGMMA or last in (plan.k, None)):
             layout = a_fragment(plan, self.sizes)
+        elif side == "b" and last == plan.k and has_runs(dot, plan, self.sizes, self.defs, self.buffers, self.refs):
+            tile = (self.sizes[plan.k], self.sizes[plan.n])
+            layout = b_layout(plan.instr, plan.k, plan.n, tile, plan.warps, runs=True)
         else:
             last = last or v.type.axes[-1].name
             layout = spread(ordered(v.type.axes, last), self._vec(v, last), self.warps)
