@@ -201,7 +201,7 @@ def print_packed(w: Writer, op: ma.IndexOp | ma.MapOp) -> None:
     dtype = op.result.type.dtype
     pair = _pair_of_bytes(w, op)
     with w.registers("r", spelled.length) as r:
-        if pair is not None:
+        if isinstance(op, ma.MapOp) and pair is not None:
             w.line(f"{name}[{r}] = {pair}({w.name(op.args[0])}[{r} / 2], {r} % 2);")
         else:
             parts = [packed_part(w, op, _nth(r, spelled.pack, n)) for n in range(spelled.pack)]

@@ -19,7 +19,7 @@ from nautilus.core.schedule import WarpPlan
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.instruction_tables import MMA, a_layout, b_layout, operand_types
+from nautilus.ma_tile.ir.instruction_tables import MMA, operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, plan_dots, unwidened
@@ -35,8 +35,8 @@ from nautilus.ma_tile.lowering.exchange import (
     whole_sectors,
 )
 from nautilus.ma_tile.lowering.grid import decode_grid
-from nautilus.ma_tile.lowering.layouts import WORD, a_fragment, canonical, spread
-from nautilus.ma_tile.lowering.operands.computed_operands import expressions, users
+from nautilus.ma_tile.lowering.layouts import WORD, canonical, spread
+from nautilus.ma_tile.lowering.operands.computed_operands import expressions, turned, users
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes
 from nautilus.vr_tile import ir as vr
@@ -58,7 +58,9 @@ def lower_warp_kernel(
     ``short``: also by instructions whose sums have few bits.  ``room``: bytes of shared memory for tiles that change
     their layout on the way between registers and memory.
     """
-    work = _WarpLowering(kernel, buffers, mapping, plan_dots(kernel, mapping, short), mapping.warps)
+    dots = plan_dots(kernel, mapping, short)
+    dots = turned(kernel, buffers, dots) if mapping.combine_in_block else dots
+    work = _WarpLowering(kernel, buffers, mapping, dots, mapping.warps)
     work.room = room
     work.block(kernel.body)
     blocks, decode = decode_grid(kernel, mapping)
@@ -191,7 +193,8 @@ class _WarpLowering(Lowering):
         62 us, 68 without; for 16 rows 58 and 46; decoding with caches of i8 617 and 361).
         """
         t = op.result.type
-        direct = all(self._has_runs(d, self.dots[d.result.name]) for ds in self._dots for d in ds)
+        dots = [(d, self.dots[d.result.name]) for ds in self._dots for d in ds]
+        direct = all(p.instr in MMA and any(self._has_runs(d, p, x) for x in "ab") for d, p in dots)
         few = self._rows_beside(t.names) < MANY_ROWS and not direct
         if max(map(len, self._dots), default=0) != 1 or (few and self._meets_others(op.result.name)):
             return None
@@ -276,31 +279,21 @@ class _WarpLowering(Lowering):
         return entry.slots[purpose]
 
     def _in_runs(self, entry: Entry, slot: Slot, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | None:
-        """The row operand in ``slot`` as fragments of runs where the column operand of ``dot`` has some."""
-        if side == "b" or not self._has_runs(dot, plan):
+        """The operand in ``slot`` as fragments of runs where that on the other side of ``dot`` is computed as some."""
+        if not self._has_runs(dot, plan, "ab"[side == "a"]):
             return None
-        tile = (self.sizes[plan.m], self.sizes[plan.k])
-        target = a_layout(plan.instr, plan.m, plan.k, tile, plan.warps, runs=True)
-        along, across = (tuple(x for x in target.reg if (x.axis == plan.k) is found) for found in (True, False))
-        vectors = FragLayout((*along, *across), target.lane, target.warp)
+        target, vectors = self.runs.layout(plan, side, runs=True), self.runs.vectors(plan, side)
         if self.b.layout(vectors) not in entry.frags:
             self._record(entry.value, self.read(entry, slot, vectors))
         return self.get(entry.value, target)
 
-    def _has_runs(self, dot: vr.DotOp, plan: DotPlan) -> bool:
-        """Whether the column operand of ``dot`` is computed as fragments of runs."""
-        found = self.override.get((dot.a if plan.swap else dot.b).name)
-        return found is not None and found == self._columns(plan, runs=True)
-
-    def _columns(self, plan: DotPlan, *, runs: bool) -> FragLayout:
-        tile = (self.sizes[plan.k], self.sizes[plan.n])
-        return b_layout(plan.instr, plan.k, plan.n, tile, plan.warps, runs=runs)
+    def _has_runs(self, dot: vr.DotOp, plan: DotPlan, side: str) -> bool:
+        """Whether the operand of ``dot`` on one side is computed as fragments of runs."""
+        found = self.override.get((dot.a if (side == "a") is not plan.swap else dot.b).name)
+        return found is not None and found == self.runs.vectors(plan, side)
 
     def _as_fragment(self, entry: Entry, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | None:
-        if side == "a":
-            target = a_fragment(plan, self.sizes)
-        else:
-            target = self._columns(plan, runs=self._has_runs(dot, plan))
+        target = self.runs.layout(plan, side, runs=self._has_runs(dot, plan, side))
         name = self.b.layout(target)
         if name in entry.frags or isinstance(entry.op, vr.ConstOp | vr.IndexOp):
             return self.get(entry.value, target)

@@ -12,7 +12,7 @@ do not hide.  They are loaded in the iteration before, into registers that the l
     }                                                    mma ..
                                                          yield %next }
 
-With ``depth`` iterations ahead the loop carries as many fragments for each load.  A load that is issued in one iteration
+With ``depth`` iterations ahead the loop carries as many fragments for each load.  A load that is issued in an iteration
 queues behind the copies of later ones where the memory is busy, so that one iteration is not enough for it: loads are
 then issued as far ahead as copies.
 
@@ -107,7 +107,7 @@ def _kernel(kernel: MemKernel, room: int, depth: int, most: int) -> MemKernel:
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not _runs_ahead(op) or _is_crowded(kernel, op, room, most):
             return (op,)
-        ahead = max(1, min(depth, _iterations(op) - 1))
+        ahead = int(max(1, min(depth, _iterations(op) - 1)))
         made = operands_from(op.body) if any(map(is_wgmma, op.body)) else None
         found = (x for x in independent(kernel, op) if _is_used(x, op))
         loads = _fitting(kernel, [x for x in found if made is None or x.result.name in made], room // ahead)
