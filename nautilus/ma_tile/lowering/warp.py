@@ -59,7 +59,7 @@ def lower_warp_kernel(
     their layout on the way between registers and memory.
     """
     dots = plan_dots(kernel, mapping, short)
-    dots = turned(kernel, buffers, dots) if mapping.combine_in_block else dots
+    dots = turned(kernel, buffers, mapping, dots) if mapping.combine_in_block else dots
     work = _WarpLowering(kernel, buffers, mapping, dots, mapping.warps)
     work.room = room
     work.block(kernel.body)

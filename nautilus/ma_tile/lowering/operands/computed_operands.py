@@ -77,8 +77,8 @@ def packed_chains(
                 if v.name in layouts:
                     made, left = packed_values(v, defs, readers, shared)
                     if v is _operand(op, plan, "b") and v.name in made and _is_fragment(made[v.name], plan):
-                        found_runs = runs.allowed(op, plan, "b")
-                        layouts[v.name] = runs.vectors(plan, "b") if found_runs else runs.layout(plan, "b", runs=False)
+                        along = runs.allowed(op, plan, "b")
+                        layouts[v.name] = runs.vectors(plan, "b") if along else runs.layout(plan, "b", runs=False)
                     if all(x in layouts and packed_layout(layouts[x], p.axis, "") for x, p in made.items()):
                         found, unread = found | made, unread | left
     return found, unread
@@ -128,7 +128,9 @@ def _operand(dot: vr.DotOp, plan: DotPlan, side: str) -> Value:
     return dot.a if (side == "a") is not plan.swap else dot.b
 
 
-def turned(kernel: TileKernel, buffers: Mapping[str, Buffer], dots: dict[str, DotPlan]) -> dict[str, DotPlan]:
+def turned(
+    kernel: TileKernel, buffers: Mapping[str, Buffer], mapping: MappingPlan, dots: dict[str, DotPlan]
+) -> dict[str, DotPlan]:  # fmt: skip
     """``dots`` with the only product turned where its computed operand has the columns and becomes fragments of runs.
 
     The registers of a left fragment come from two rows, and a conversion writes where they belong.  Those of a right
@@ -138,11 +140,13 @@ def turned(kernel: TileKernel, buffers: Mapping[str, Buffer], dots: dict[str, Do
     if len(found) != 1 or dots[found[0].result.name].instr not in MMA:
         return dots
     (dot,), sizes, defs = found, {a.name: a.size for a in kernel.axes}, definitions(kernel.body)
+    refs = value_runs(kernel)
     plan, instr = dots[dot.result.name], MMA[dots[dot.result.name].instr]
-    runs = Runs(sizes, defs, buffers, value_runs(kernel), turned=True)
-    computed = isinstance(defs.get(_operand(dot, plan, "b").name), vr.MapOp)
-    fits = prod(plan.warps) == 1 and sizes[plan.n] % instr.m == 0 and sizes[plan.m] % instr.n == 0
-    if not (computed and fits and runs.allowed(dot, plan, "b")):
+    runs, v = Runs(sizes, defs, buffers, refs, turned=True), _operand(dot, plan, "b")
+    if prod(plan.warps) > 1 or sizes[plan.n] % instr.m or sizes[plan.m] % instr.n or not runs.allowed(dot, plan, "b"):
+        return dots
+    chains = _Chains(sizes, buffers, mapping, refs, 1, defs, users(kernel), runs)
+    if not isinstance(defs.get(v.name), vr.MapOp) or chains.contiguous(v) != plan.k:
         return dots
     return {dot.result.name: replace(plan, m=plan.n, n=plan.m, swap=not plan.swap)}
 
@@ -191,7 +195,7 @@ class _Chains:
         if not all(isinstance(s, leaves) for s in sources_of(v, self.defs)):
             return {}
         fragment = side == "a" and plan.instr != "fma" and (plan.instr in WGMMA or MMA[plan.instr].parts == 1)
-        last = self._contiguous(v)
+        last = self.contiguous(v)
         if last == plan.k and self.runs.allowed(dot, plan, side):
             layout = self.runs.vectors(plan, side)
         elif fragment and (plan.instr in WGMMA or last in (plan.k, None)):
@@ -204,7 +208,7 @@ class _Chains:
             computed_for([v.name], self.defs, self.users, lambda a: set(a.type.names) == names), layout
         )
 
-    def _contiguous(self, v: Value) -> str | None:
+    def contiguous(self, v: Value) -> str | None:
         """The axis along which the loads of small elements for ``v`` are contiguous; None where there is none.
 
         In fragments, whose registers follow the contracted axis, elements along another one are loads of their own.
