@@ -100,7 +100,7 @@ def _integer_pair(name: str, four: str, plus: str) -> str:
         name,
         "Pair i of four integers: each becomes the last bits of 1024 + n.",
         f"    const u32 x = __byte_perm({four}, 0x64646464u, 0x4140 + 0x0202 * i);\n    u32 y;\n"
-        f'    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"({plus}));\n    return y;',
+        f'    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(0x3c003c00u), "r"({plus}));\n    return y;',
     )
 
 
