@@ -37,7 +37,6 @@ class Counts:
     chain: Any = 0.0  # cycles in which iterations wait for each other's results
     waits: Any = 0.0  # iterations that wait for copies of their own
     stalls: Any = 0.0  # loads in loops of MMAs for whose time a warp waits
-    queued: Any = 0.0  # the same where they arrive behind the copies of all warps
     read: Any = 0.0  # bytes loaded
     begun: Any = 0.0  # bytes that memory would load in the time in which it begins short rows
     lines: Any = 0.0  # rows of shared memory that TMA loads fill

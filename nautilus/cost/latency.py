@@ -54,15 +54,11 @@ def _latency(op: MemOp, layouts: Mapping[str, FragLayout], twos: Container[str])
     return 0.0
 
 
-_DEEPEST = 5  # iterations between a load and its use, at most
 AWAIT = 256.0  # instructions that a warp executes in the time in which a load arrives
-QUEUED = 2 * AWAIT  # the same where it queues behind the copies of all warps, because the memory is busy
 
 
-def awaited_loads(loop: ma.ForOp, kernel: ma.MemKernel, time: float | None = None) -> float:
+def awaited_loads(loop: ma.ForOp, kernel: ma.MemKernel) -> float:
     """Loads for whose whole time a warp waits in an iteration of ``loop``, one of MMAs.
-
-    ``time``: instructions that the warp executes in that time; None: :data:`AWAIT`.
 
     A warp executes other instructions between a load and its use, of the next iteration too, and loads that it issues
     together arrive together.  In a loop of warpgroup MMAs, consumers wait for what they make operands in shared memory
@@ -75,10 +71,8 @@ def awaited_loads(loop: ma.ForOp, kernel: ma.MemKernel, time: float | None = Non
         awaited = frozenset(x.result.name for x in loop.body if isinstance(x, ma.GlobalLoad))
     else:
         return 0.0
-    time = AWAIT if time is None else time
     arrives, now, waited = dict[str, float](), 0.0, 0.0
-    size = {id(op): code_size(kernel, (op,)) for op in loop.body}
-    for _ in range(2 + _DEEPEST):  # in the last iteration the times at which the loads of earlier ones arrive are known
+    for _ in range(2):  # in the second iteration the times at which the loads of the first one arrive are known
         waited = 0.0
         for op in loop.body:
             wait = max((arrives[x] - now for x in reads(op) if x in arrives), default=0.0)
@@ -87,12 +81,12 @@ def awaited_loads(loop: ma.ForOp, kernel: ma.MemKernel, time: float | None = Non
             if isinstance(op, ma.GlobalLoad):
                 same = op.repeat or 1  # registers with one element
                 if op.result.name in awaited or op.result in loop.yields:
-                    arrives[op.result.name] = now + time
-            now += size[id(op)] / same
+                    arrives[op.result.name] = now + AWAIT
+            now += code_size(kernel, (op,)) / same
         arrives |= {
             f.name: arrives[y.name] for (f, _), y in zip(loop.carried, loop.yields, strict=True) if y.name in arrives
         }
-    return waited / time
+    return waited / AWAIT
 
 
 _UNROLLED = 160  # instructions of a loop's copies up to which NVRTC unrolls it unasked
@@ -247,11 +241,5 @@ def _carried(kernel: ma.MemKernel, loop: ma.ForOp) -> int:
     computing = [op for op in walk_ops(loop.body) if not isinstance(op, ma.GlobalLoad | ma.AsyncCopy | ma.IfOp)]
     used = frozenset[str]().union(*map(reads, computing))
     handed = zip(loop.carried, loop.yields, strict=True)
-    kept = {f.name: y for (f, _), y in handed}
-    found = 0
-    for first in (f for f, _ in loop.carried if f.name in used):
-        slots, y = 1, kept[first.name]
-        while y.name in kept and slots <= _DEEPEST:  # from one iteration to the next
-            slots, y = slots + 1, kept[y.name]
-        found += -(-registers(kernel, y) // loads[y.name]) * slots if y.name in loads else 0
-    return found
+    found = [y for (f, _), y in handed if y.name in loads and f.name in used]
+    return sum(-(-registers(kernel, y) // loads[y.name]) for y in found)

@@ -42,7 +42,6 @@ INDEPENDENT = 0.06  # exposed share of the shorter of work and traffic, for warp
 MOST_AHEAD = 32  # registers for loads ahead that have a price
 MIXED = 0.3  # exposed share of the shorter of special-function and other instructions, which share issue slots
 LOOKUP = 1.1  # cycles in which L1 finds a line of a load
-QUEUE = 1500.0  # cycles that a load in a loop of MMAs waits behind the copies of all warps where the memory is busy
 DEPENDENT = 0.3  # cycles that an instruction of a lone warp waits for earlier ones
 SHARP = 6.0  # exponent of the overlap of work and copies: of two equal times, seven eighths of one are hidden
 _FEW = 20_000  # number of tiles up to which the list schedule is simulated instead of bounded
@@ -138,8 +137,7 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
         together = _makespan(cycles, work, slots // apart, active_blocks, float(alone[0])) / m.clock
         together = max(waited, together) + INDEPENDENT * min(waited, on_chip)
     else:
-        queued = float(np.mean(work.consumer.queued)) * max(1.0, work.tiles * apart / slots) * QUEUE / m.clock
-        together = max(_overlapped(on_chip, waited, work, active_blocks), memory + queued)
+        together = _overlapped(on_chip, waited, work, active_blocks)
     launch = m.dependent_launch if any(isinstance(op, GridWait) for op in kernel.body) else m.launch
     launch += m.producer_start if work.specialised else 0.0
     total = (max(together, start, serial) + launch) / held

@@ -49,7 +49,7 @@ from nautilus.cost.instructions import (
     rescales_lazily,
     squares,
 )
-from nautilus.cost.latency import QUEUED, Waits, awaited_loads, chain
+from nautilus.cost.latency import Waits, awaited_loads, chain
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.consumers import is_split_k_block
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
@@ -263,7 +263,6 @@ class Counter:
         if any(isinstance(x, ma.AsyncWait | ma.TmaLoad) and getattr(x, "mbar", None) is None for x in op.body):
             self.counts.waits = self.counts.waits + times * trips
         self.counts.stalls = self.counts.stalls + times * trips * awaited_loads(op, self.kernel)
-        self.counts.queued = self.counts.queued + times * trips * awaited_loads(op, self.kernel, QUEUED)
 
     def _flight_after(self, body: tuple[MemOp, ...]) -> int:
         """The number of outstanding MMA groups at the end of an iteration."""

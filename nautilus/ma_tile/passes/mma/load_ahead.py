@@ -1,4 +1,4 @@
-"""``load-ahead``: a loop of MMAs loads what its elementwise work reads some iterations before it is used.
+"""``load-ahead``: a loop of MMAs loads what its elementwise work reads one iteration before it is used.
 
 Operands of MMAs arrive in shared memory ahead of their use (``pipeline-copies``).  Scales, zero points and vectors
 along the loop go to registers, and a load of them at its use waits for the memory in every iteration, which a few warps
@@ -12,13 +12,9 @@ do not hide.  They are loaded in the iteration before, into registers that the l
     }                                                    mma ..
                                                          yield %next }
 
-With ``depth`` iterations ahead the loop carries as many fragments for each load.  A load that is issued in an iteration
-queues behind the copies of later ones where the memory is busy, so that one iteration is not enough for it: loads are
-then issued as far ahead as copies.
-
 A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, if the
 kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
-the loop has no copies that run ahead: it waits for memory in any case.  The last iterations load the last elements
+the loop has no copies that run ahead: it waits for memory in any case.  The last iteration loads its own elements
 again, so that the loads of the loop have no condition.  In loops of warpgroup MMAs, whose consumers have few registers,
 only what operands are made from without the result of another MMA is loaded ahead, such as the scales of a dequantised
 tile.
@@ -32,11 +28,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import inf
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Var
-from nautilus.core.index.simplify import simplify
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.mma_stages import is_wgmma, operands_from
@@ -45,7 +39,6 @@ from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
     ForOp,
-    Frag,
     GlobalLoad,
     IfOp,
     MemKernel,
@@ -76,8 +69,7 @@ class LoadAhead:
         """``module`` with the loads of loops of MMAs one iteration ahead."""
         most = limits(module.target).registers_thread
         for n, k in enumerate(module.kernels):
-            tried = ((room, depth) for room in self.rooms for depth in (1, _copied_ahead(k)))
-            made = [x for room, depth in dict.fromkeys(tried) if (x := _kernel(k, room, depth, most)) is not k]
+            made = [x for room in self.rooms if (x := _kernel(k, room, most)) is not k]
             if made:
                 module = self._best(module, n, made)
         return module
@@ -90,16 +82,7 @@ class LoadAhead:
         return min(module, *candidates, key=self.price)
 
 
-def _copied_ahead(kernel: MemKernel) -> int:
-    """How many iterations ahead the loops of MMAs of warps copy their operands; 1 in other kernels."""
-    loops = [op for op in walk_ops(kernel.body) if isinstance(op, ForOp) and _runs_ahead(op)]
-    if any(is_wgmma(x) for op in loops for x in op.body):
-        return 1
-    copied = {x.slot.buffer for op in loops for x in walk_ops(op.body) if isinstance(x, AsyncCopy)}
-    return max((s.stages - 1 for s in kernel.smem if s.name in copied), default=1)
-
-
-def _kernel(kernel: MemKernel, room: int, depth: int, most: int) -> MemKernel:
+def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:
     """``most``: registers of a thread."""
     whole, kernel = kernel, clean(kernel)  # loads that nothing reads stay in their place, where they are removed
     names = Names(kernel)
@@ -107,11 +90,10 @@ def _kernel(kernel: MemKernel, room: int, depth: int, most: int) -> MemKernel:
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not _runs_ahead(op) or _is_crowded(kernel, op, room, most):
             return (op,)
-        ahead = int(max(1, min(depth, _iterations(op) - 1)))
         made = operands_from(op.body) if any(map(is_wgmma, op.body)) else None
         found = (x for x in independent(kernel, op) if _is_used(x, op))
-        loads = _fitting(kernel, [x for x in found if made is None or x.result.name in made], room // ahead)
-        return _ahead(op, loads, ahead, names) if loads else (op,)
+        loads = _fitting(kernel, [x for x in found if made is None or x.result.name in made], room)
+        return _ahead(op, loads, names) if loads else (op,)
 
     body = rebuild(kernel.body, rule)
     return whole if body == kernel.body else replace(kernel, body=body)
@@ -128,18 +110,12 @@ def _runs_ahead(loop: ForOp) -> bool:
 
     In a loop of warpgroup MMAs, the producer of warpgroups will issue them.
     """
-    if _iterations(loop) < 2:
+    if isinstance(loop.lo, Const) and isinstance(loop.hi, Const) and int(loop.hi.value) - int(loop.lo.value) < 2:
         return False
     if any(map(is_wgmma, loop.body)):
         return any(isinstance(x, TmaLoad) for x in loop.body)
     mmas = any(isinstance(x, MmaOp) and x.instr in MMA for x in loop.body)
     return mmas and any(isinstance(y, AsyncCopy) for x in loop.body if isinstance(x, IfOp) for y in x.body)
-
-
-def _iterations(loop: ForOp) -> float:
-    """The iterations of ``loop``; infinite where they are not known."""
-    count = simplify(calc("sub", loop.hi, loop.lo))
-    return float(count.value) if isinstance(count, Const) else inf
 
 
 def _is_crowded(kernel: MemKernel, loop: ForOp, room: int, most: int) -> bool:
@@ -161,21 +137,14 @@ def _fitting(kernel: MemKernel, loads: Sequence[GlobalLoad], room: int) -> list[
     return out
 
 
-def _ahead(loop: ForOp, loads: Sequence[GlobalLoad], depth: int, names: Names) -> tuple[MemOp, ...]:
-    """``loop`` with ``loads`` ``depth`` iterations ahead."""
-    last, firsts, slots, nexts = calc("sub", loop.hi, 1), list[GlobalLoad](), list[list[Frag]](), list[GlobalLoad]()
-    for x in loads:
-        for n in range(depth):
-            first = at_step(x, loop.var, calc("add", loop.lo, n), loop.hi)
-            firsts.append(replace(first, result=names.frag(x.result, "first")))
-        slots.append([names.frag(x.result, "ahead") for _ in range(depth)])
-        step = calc("min", calc("add", Var(loop.var), depth), last)
-        nexts.append(replace(at_step(x, loop.var, step, None), result=names.frag(x.result, "next")))
-    rename = Renaming({x.result.name: own[0] for x, own in zip(loads, slots, strict=True)})
+def _ahead(loop: ForOp, loads: Sequence[GlobalLoad], names: Names) -> tuple[MemOp, ...]:
+    firsts = [replace(at_step(x, loop.var, loop.lo, loop.hi), result=names.frag(x.result, "first")) for x in loads]
+    ahead = [names.frag(x.result, "ahead") for x in loads]
+    step = calc("min", calc("add", Var(loop.var), 1), calc("sub", loop.hi, 1))
+    nexts = [replace(at_step(x, loop.var, step, None), result=names.frag(x.result, "next")) for x in loads]
+    rename = Renaming({x.result.name: a for x, a in zip(loads, ahead, strict=True)})
     body = rename.ops(x for x in loop.body if x not in loads)
-    carried = zip((f for own in slots for f in own), (x.result for x in firsts), strict=True)
-    moved = [f for own, x in zip(slots, nexts, strict=True) for f in (*own[1:], x.result)]
-    results = (*loop.results, *(names.frag(f, "last") for f in moved))
-    yields = (*map(rename.frag, loop.yields), *moved)
-    made = replace(loop, results=results, carried=(*loop.carried, *carried), body=(*nexts, *body), yields=yields)
-    return (*firsts, made)
+    results = (*loop.results, *(names.frag(x.result, "last") for x in loads))
+    carried = (*loop.carried, *zip(ahead, (x.result for x in firsts), strict=True))
+    yields = (*map(rename.frag, loop.yields), *(x.result for x in nexts))
+    return (*firsts, replace(loop, results=results, carried=carried, body=(*nexts, *body), yields=yields))
