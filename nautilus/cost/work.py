@@ -19,6 +19,7 @@ from nautilus.core.types import DType
 from nautilus.cost.accesses import (
     PlainLoads,
     alone,
+    begun,
     box_rows,
     box_share,
     row_work,
@@ -67,11 +68,6 @@ COPIES = ma.AsyncCopy | ma.TmaLoad
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 COPIED = 2.0  # instructions of a vector that cp.async copies
 GATHERED = 8.0  # those of one whose row is chosen by an element: its address, and whether it lies in the tensor
-CACHED = 4 << 20  # bytes of a tensor that stays in L2
-LINE = 128  # bytes of a line
-#: bytes that memory loads in the time in which it begins a row of less than a line: copies load neighbouring parts of
-#: the line at different times (H200, weights of few bits: rows of 16, 32, 64 bytes 1.1, 1.6, 2.4 TB/s)
-BEGIN = 48.0
 TABLE = 4 << 10  # bytes of a table that L1 holds, from which elements are read in any order
 SHIFTED = 6.0  # instructions of a vector that is made from two
 
@@ -296,9 +292,7 @@ class Counter:
         stage = self.smem[op.slot.buffer]
         self.copied(op.slot, op.buffer, op.index, times, env, unmasked_share(op.mask, env, stage.axes))
         self.pipeline(op.slot, stage.stages, False)
-        row, tensor = stage.axes[-1].size * stage.dtype.bytes, nominal(volume(self.shapes[op.buffer].shape))
-        if stage.dtype.bytes == 1 and tensor > CACHED and row < LINE:
-            self.counts.begun = self.counts.begun + times * stage.stage_bytes * (BEGIN / row - BEGIN / LINE)
+        self.counts.begun = self.counts.begun + times * begun(stage, self.shapes[op.buffer])
         gathered = any(isinstance(n, Ref) for e in op.index for n in walk(e))
         self.elementwise(times, stage.stage_bytes / 16 / 32 * (GATHERED if gathered else COPIED))
 

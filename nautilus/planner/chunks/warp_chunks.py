@@ -10,7 +10,9 @@ every step where they share a tile.  Here each warp has a pipeline of its own, a
   step.  Longer steps have fewer columns: blocks then read the rows more often, but there are more of them.
 * A multiprocessor has one block of sixteen warps, or two blocks of eight where there are more blocks than
   multiprocessors; half as many warps with sums of more than one tile of rows.
-* Of all steps and clusters, those are tried in which the multiprocessor with the most work loads the fewest bytes.
+* Of all steps and clusters, those are tried whose loads take the multiprocessor with the most work the least time, and
+  one of another step.  Copies of short rows are slow (:mod:`nautilus.cost.accesses`), so that steps are long where the
+  operand becomes fragments without shared memory (``lowering.operands.computed_operands``).
 
 Measured on an H200 (us, 16 x 4096 x 4096; in chunks that a second kernel combines, with eight warps, with sixteen):
 weights of 4 bits with scales of groups 13.6, 11.1, 11.6; of 4-bit floats 19.2, 16.1, 15.0; of ternary numbers 15.6,

@@ -44,7 +44,7 @@ def test_the_computed_operand_of_a_warp_has_the_rows_of_an_mma() -> None:
     assert a == a_layout(op.instr, "j", "k", (32, 64), (1, 1), runs=True)
     assert b == b_layout(op.instr, "k", "i", (64, 16), (1, 1), runs=True)
     assert not any(s.dtype is DType.F16 and {"j", "k"} <= {x.name for x in s.axes} for s in kernel.smem)
-    mixed = kernel.layouts | {op.b.layout: b_layout(op.instr, "k", "i", (64, 16), (1, 1))}
+    mixed = {**kernel.layouts, op.b.layout: b_layout(op.instr, "k", "i", (64, 16), (1, 1))}
     with pytest.raises(VerifyError, match=r"fragments are in the instruction's layout|vector"):
         verify(replace(module, kernels=(replace(kernel, layouts=mixed),)))
 
