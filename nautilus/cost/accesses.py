@@ -37,6 +37,10 @@ REQUEST = 0.75  # share of the time of a sector alone in its line that its neigh
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 neighbouring elements counts
 SCATTERED = 36  # the same of elements anywhere: 95e9 a second on an H200 (histogram of 65536 counters)
 IN_BLOCK = 8.0  # slots of an instruction that combines 32 elements of 4 bytes in shared memory, with its conflicts
+_CACHED = 4 << 20  # bytes of a tensor that stays in L2
+#: bytes that memory loads in the time in which it begins a row of less than a line: copies load neighbouring parts of
+#: the line at different times (H200, weights of few bits: rows of 16, 32, 64 bytes 1.1, 1.6, 2.4 TB/s)
+_BEGIN = 48.0
 _SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
 _LINES = 1024  # atomic operations on this many lines do not wait for each other
 
@@ -237,3 +241,10 @@ def unmasked_share(mask: Expr | None, env: Mapping[str, Any], axes: Iterable[Til
     """The share of unmasked elements at position 0 of a tile or, after a border, in its middle; most are whole."""
     middle = {**env, **{a.name: np.asarray(a.size // 2) for a in axes}}
     return 1.0 if mask is None else 1.0 * np.maximum(estimated(mask, env), estimated(mask, middle))
+
+
+def begun(stage: Smem, buffer: Buffer) -> float:
+    """Bytes that memory would load in the time in which it begins the short rows of a ``stage`` of bytes."""
+    row, tensor = stage.axes[-1].size * stage.dtype.bytes, nominal(volume(buffer.shape))
+    short = stage.dtype.bytes == 1 and tensor > _CACHED and row < LINE
+    return stage.stage_bytes * (_BEGIN / row - _BEGIN / LINE) if short else 0.0

@@ -14,7 +14,19 @@ from itertools import product
 
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
-from nautilus.cuda.text.functions import ATAN2, BINADE, BYTE_TO_F32, DIV_BY, HYPOT, LOG1P, LOG2, POW, TO_ODD
+from nautilus.cuda.text.functions import (
+    ATAN2,
+    BINADE,
+    BYTE_TO_F32,
+    BYTES_TO_F16,
+    DIV_BY,
+    HYPOT,
+    LOG1P,
+    LOG2,
+    POW,
+    TO_ODD,
+    TRUNCATE,
+)
 from nautilus.cuda.text.helpers import (
     Helper,
     asm,
@@ -154,12 +166,15 @@ HELPERS: Mapping[str, Helper] = {
     "byte_of": Helper(
         "__device__ __forceinline__ unsigned char byte_of(u32 four, int i) { return (four >> (8 * i)) & 0xffu; }"
     ),
-    **{name: Helper(text) for name, text in BYTE_TO_F32.items()},
+    **{name: Helper(text) for name, text in {**BYTE_TO_F32, **BYTES_TO_F16}.items()},
+    "truncate_bf16": Helper(TRUNCATE),
     **{f"fma_{t}x2": fma_pair(t) for t in ("f16", "bf16")},
     "nibble_bits": Helper(
+        "// The mask is in memory, because an instruction has one literal: ptxas would move another one for each use.\n"
+        "static __constant__ u32 nibble_mask = 0x000f000fu;\n"
         "// The halves of byte i as the low bits, inverted where EXPONENT has them, of floats with its upper bits.\n"
         "template <u32 EXPONENT> __device__ __forceinline__ u32 nibble_bits(u32 four, int i) {\n"
-        "    return (__byte_perm(four, four >> 4, 0x4400 + 0x1111 * i) & 0x000f000fu) ^ EXPONENT;\n}"
+        "    return (__byte_perm(four, four >> 4, 0x4400 + 0x1111 * i) & nibble_mask) ^ EXPONENT;\n}"
     ),
     "nibble_bytes": Helper(
         "// The halves of the two low bytes in four bytes, inverted where FLIP has bits, less the bytes of LESS.\n"
@@ -341,6 +356,9 @@ BITS: Mapping[DType, tuple[str, str]] = {
     DType.F8E4M3: ("e4m3_to_f32", "f32_to_e4m3"),
     DType.F8E5M2: ("e5m2_to_f32", "f32_to_e5m2"),
 }
+
+#: type of 8 bits -> its name in helpers that convert several numbers in a register.
+BYTES: Mapping[DType, str] = {DType.U8: "u8", DType.I8: "i8", DType.F8E4M3: "e4m3", DType.F8E5M2: "e5m2"}
 
 #: 8-bit float -> four floats in its range to a packed register.
 PACKED: Mapping[DType, str] = {DType.F8E4M3: "pack_e4m3"}

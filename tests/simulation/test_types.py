@@ -35,6 +35,12 @@ input A: {a}[M, K], B: {b}[N, K]
 output C: {c}[M, N]
 C[i, j] = sum[k](A[i, k] * B[j, k])
 """
+FEW = """
+dim M = 5, N = 64, K = 256
+input A: f16[M, K], B: i8[N, K]
+output C: f32[M, N]
+C[i, j] = sum[k](A[i, k] * B[j, k])
+"""
 ROWS = """
 dim M = 5, N = 70
 input A: {a}[M, N]
@@ -74,6 +80,7 @@ PRODUCTS = {
     "u8, warpgroup": (product("u8", "i32", transposed=True), "sm_90a"),
     "f8e4m3 and f8e5m2, warps": (ODD.format(a="f8e4m3", b="f8e5m2", c="f32"), "sm_89"),
     "f8e5m2 and f8e4m3, warpgroup": (ODD.format(a="f8e5m2", b="f8e4m3", c="f32"), "sm_90a"),
+    "i8 and f16, warps": (FEW, "sm_90a"),
     "u8 and i8, warps": (ODD.format(a="u8", b="i8", c="i32"), "sm_89"),
     "u8 and i8, warpgroup": (ODD.format(a="u8", b="i8", c="i32"), "sm_90a"),
 }
@@ -117,6 +124,8 @@ ELEMENTWISE = {
     "u8": ("u8", "i32", "u8", "A[i, j] // 3"),
     "f8e4m3": ("f8e4m3", "f32", "f8e4m3", "A[i, j] * 0.5 + 1"),
     "f8e5m2": ("f8e5m2", "f32", "f8e5m2", "tanh(A[i, j])"),
+    "u8 as bf16": ("u8", "i32", "bf16", "bf16(A[i, j])"),
+    "i8 as f16": ("i8", "i32", "f16", "f16(A[i, j])"),
     "f8e4m3 as f16": ("f8e4m3", "f32", "f16", "f16(A[i, j])"),
     "bf16": ("bf16", "f32", "bf16", "A[i, j] / (1 + abs(S[i]))"),
 }

@@ -18,12 +18,13 @@ from nautilus.core.types import DType
 from nautilus.cuda import positions
 from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.expr import UNARY, Text, operand
-from nautilus.cuda.intrinsics import HALF, PACKED
+from nautilus.cuda.intrinsics import BYTES, HALF, PACKED
 from nautilus.cuda.registers import register_offset, thread_parts
 from nautilus.cuda.writer import Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.traverse import reads
 
+_BYTES = 4  # in a register
 Elementwise = ma.ConstOp | ma.IndexOp | ma.ParamOp | ma.MapOp
 
 
@@ -198,23 +199,44 @@ def print_packed(w: Writer, op: ma.IndexOp | ma.MapOp) -> None:
     """Print an op whose results share registers: each array element is built from its neighbours."""
     name, spelled = w.declare(op.result), w.array(op.result)
     dtype = op.result.type.dtype
+    pair = _pair_of_bytes(w, op)
     with w.registers("r", spelled.length) as r:
-        parts = [packed_part(w, op, _nth(r, spelled.pack, n)) for n in range(spelled.pack)]
-        w.line(f"{name}[{r}] = {pack_text(w, parts, dtype, _packed_source(op))};")
+        if isinstance(op, ma.MapOp) and pair is not None:
+            w.line(f"{name}[{r}] = {pair}({w.name(op.args[0])}[{r} / 2], {r} % 2);")
+        else:
+            parts = [packed_part(w, op, _nth(r, spelled.pack, n)) for n in range(spelled.pack)]
+            w.line(f"{name}[{r}] = {pack_text(w, parts, dtype, _packed_source(op))};")
+
+
+def _pair_of_bytes(w: Writer, op: ma.IndexOp | ma.MapOp) -> str | None:
+    """The helper that converts two of four numbers of 8 bits in a register to f16 at once; None for other ops."""
+    if not (isinstance(op, ma.MapOp) and op.op in ("cast", "narrow") and op.result.type.dtype is DType.F16):
+        return None
+    (arg,) = op.args
+    form = BYTES.get(arg.type.dtype)
+    plain = arg.name in w.scalars or (arg.name in w.inline and arg.name not in w.names)
+    if form is None or plain or w.array(arg).pack != _BYTES or w.layout(arg).reg != w.layout(op.result).reg:
+        return None
+    return w.speller.use(f"{form}_to_f16x2")
 
 
 def _packed_source(op: ma.IndexOp | ma.MapOp) -> DType:
-    """Type of the elements that :func:`packed_part` gives. What is narrowed to 8 bits is in the range of its type."""
+    """The type whose numbers :func:`packed_part` gives, those of 8 bits as f32.
+
+    What is narrowed to 8 bits is in the range of its type.
+    """
     dtype = op.result.type.dtype
     if not isinstance(op, ma.MapOp):
         return dtype
     converts = op.op in ("cast", "narrow") and dtype in HALF
+    if converts and op.args[0].type.dtype in BYTES:
+        return op.args[0].type.dtype
     return DType.F32 if converts or (op.op == "narrow" and dtype in PACKED) else dtype
 
 
 def packed_part(w: Writer, op: ma.IndexOp | ma.MapOp, at: str) -> str:
     """One element: in f32 where a two-element conversion follows, else in the result's type."""
-    if isinstance(op, ma.MapOp) and _packed_source(op) is DType.F32 and op.op in ("cast", "narrow"):
+    if isinstance(op, ma.MapOp) and _packed_source(op) in (DType.F32, *BYTES) and op.op in ("cast", "narrow"):
         return w.in_f32(op.args[0], w.layout(op.result), at, op.result.type.dtype)
     return value_text(w, op, at)
 
@@ -222,8 +244,9 @@ def packed_part(w: Writer, op: ma.IndexOp | ma.MapOp, at: str) -> str:
 def pack_text(w: Writer, parts: list[str], dtype: DType, source: DType) -> str:
     """A packed register of ``dtype`` from the texts of its elements, which are of type ``source``."""
     if dtype in HALF:
-        if source is DType.F32:
-            return f"{w.speller.use(HALF[dtype][2])}({', '.join(p for p in parts)})"
+        if source in (DType.F32, *BYTES):
+            pack = "truncate_bf16" if dtype is DType.BF16 and source in BYTES else HALF[dtype][2]
+            return f"{w.speller.use(pack)}({', '.join(p for p in parts)})"
         low, high = (operand(p, UNARY) for p in parts)
         return f"(u32){low} | (u32){high} << 16"
     if source is DType.F32:

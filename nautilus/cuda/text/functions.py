@@ -122,3 +122,38 @@ BYTE_TO_F32: Final[Mapping[str, str]] = {
     "u8_to_f32_of": _byte("u8_to_f32_of", "four", "8388608.0f"),
     "i8_to_f32_of": _byte("i8_to_f32_of", "four ^ 0x80808080u", "8388736.0f"),
 }
+
+
+def _pair(name: str, comment: str, body: str) -> str:
+    return f"// {comment}\n__device__ __forceinline__ u32 {name}(u32 four, int i) {{\n{body}\n}}"
+
+
+def _integer_pair(name: str, four: str, plus: str) -> str:
+    """An integer becomes the last bits of 1024 + n."""
+    return _pair(
+        name,
+        "Pair i of four integers: each becomes the last bits of 1024 + n.",
+        f"    const u32 x = __byte_perm({four}, 0x64646464u, 0x4140 + 0x0202 * i);\n    u32 y;\n"
+        f'    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(0x3c003c00u), "r"({plus}));\n    return y;',
+    )
+
+
+def _float8_pair(form: str) -> str:
+    return _pair(
+        f"{form}_to_f16x2",
+        "Pair i of four 8-bit floats, exactly.",
+        f'    u32 y; asm("cvt.rn.f16x2.{form}x2 %0, %1;" : "=r"(y) : "h"((u16)(four >> (16 * i))));\n    return y;',
+    )
+
+
+#: the conversion of two neighbours among four numbers of 8 bits to f16
+BYTES_TO_F16: Final[Mapping[str, str]] = {
+    "u8_to_f16x2": _integer_pair("u8_to_f16x2", "four", "0xe400e400u"),
+    "i8_to_f16x2": _integer_pair("i8_to_f16x2", "four ^ 0x80808080u", "0xe480e480u"),
+    **{f"{form}_to_f16x2": _float8_pair(form) for form in ("e4m3", "e5m2")},
+}
+#: two floats with at most the bits of bf16
+TRUNCATE: Final = (
+    "// Both of at most the bits of bf16.\n__device__ __forceinline__ u32 truncate_bf16(float low, float high) "
+    "{ return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632); }"
+)

@@ -169,26 +169,41 @@ def acc_layout(m: str, n: str, tile: tuple[int, int], warps: tuple[int, int]) ->
     )
 
 
-def a_layout(instr: str, m: str, k: str, tile: tuple[int, int], warps: tuple[int, int]) -> FragLayout:
-    """A-operand fragments of a ``tile`` (rows of ``m``, columns of ``k``); column warps hold copies."""
+def a_layout(
+    instr: str, m: str, k: str, tile: tuple[int, int], warps: tuple[int, int], *, runs: bool = False
+) -> FragLayout:  # fmt: skip
+    """A-operand fragments of a ``tile`` (rows of ``m``, columns of ``k``); column warps hold copies.
+
+    ``runs``: of neighbours along ``k``.  An MMA multiplies the terms in any order that its operands have in common.
+    With ``runs`` each of four lanes has a quarter of them, one after another, so that it loads vectors.
+    """
     i = MMA[instr]
     rows, p = tile[0] // warps[0], i.pack
+    lane, half, step = _strides(i, tile[1], runs)
     return FragLayout(
-        reg=(Mode(p, k, 1), Mode(2, m, 8), Mode(2, k, 4 * p), Mode(tile[1] // i.k, k, i.k), Mode(rows // 16, m, 16)),
-        lane=(Mode(4, k, p), Mode(8, m, 1)),
+        reg=(Mode(p, k, 1), Mode(2, m, 8), Mode(2, k, half), Mode(tile[1] // i.k, k, step), Mode(rows // 16, m, 16)),
+        lane=(Mode(4, k, lane), Mode(8, m, 1)),
         warp=(Mode(warps[0], m, rows), Mode(warps[1], None)),
     )
 
 
-def b_layout(instr: str, k: str, n: str, tile: tuple[int, int], warps: tuple[int, int]) -> FragLayout:
+def b_layout(
+    instr: str, k: str, n: str, tile: tuple[int, int], warps: tuple[int, int], *, runs: bool = False
+) -> FragLayout:  # fmt: skip
     """B-operand fragments of a ``tile`` (``k`` deep, columns of ``n``); row warps hold copies."""
     i = MMA[instr]
     cols, p = tile[1] // warps[1], i.pack
+    lane, half, step = _strides(i, tile[0], runs)
     return FragLayout(
-        reg=(Mode(p, k, 1), Mode(2, k, 4 * p), Mode(tile[0] // i.k, k, i.k), Mode(cols // 8, n, 8)),
-        lane=(Mode(4, k, p), Mode(8, n, 1)),
+        reg=(Mode(p, k, 1), Mode(2, k, half), Mode(tile[0] // i.k, k, step), Mode(cols // 8, n, 8)),
+        lane=(Mode(4, k, lane), Mode(8, n, 1)),
         warp=(Mode(warps[0], None), Mode(warps[1], n, cols)),
     )
+
+
+def _strides(i: MmaInstr, depth: int, runs: bool) -> tuple[int, int, int]:
+    """Positions between two lanes, the two registers of a k-step, and two k-steps of an operand ``depth`` deep."""
+    return (depth // 4, i.pack, 2 * i.pack) if runs else (i.pack, 4 * i.pack, i.k)
 
 
 def wg_acc_layout(m: str, n: str, rows: int, cols: int) -> FragLayout:

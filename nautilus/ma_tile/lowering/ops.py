@@ -19,7 +19,7 @@ from typing import Any
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Const, Expr, Ref, Var, rewrite
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import MappingPlan
+from nautilus.core.schedule import MappingPlan, WarpPlan
 from nautilus.core.source import Span
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
@@ -39,7 +39,7 @@ from nautilus.ma_tile.lowering.layouts import (
     spread,
 )
 from nautilus.ma_tile.lowering.operands.access_costs import WORD, collect
-from nautilus.ma_tile.lowering.operands.computed_operands import operand_chains, packed_chains
+from nautilus.ma_tile.lowering.operands.computed_operands import Runs, operand_chains, packed_chains
 from nautilus.ma_tile.lowering.operands.shared_tiles import shared_tiles
 from nautilus.ma_tile.lowering.operands.unpacked import unpacked
 from nautilus.ma_tile.lowering.operands.value_runs import value_runs
@@ -83,8 +83,10 @@ class Lowering(ABC):
         self.env: dict[str, Entry] = {}
         self.loops: list[tuple[str | None, list[Smem]]] = []
         self.chains: dict[str, list[Smem]] = {}
-        self.override = operand_chains(kernel, buffers, mapping, dots, self.refs, self.b.warps)
-        self.packed, self.unread = packed_chains(kernel, buffers, dots, self.refs, self.override)
+        apart = isinstance(mapping, WarpPlan) and mapping.combine_in_block
+        self.runs = Runs(self.sizes, self.defs, buffers, self.refs, apart)
+        self.override = operand_chains(kernel, buffers, mapping, dots, self.refs, self.b.warps, self.runs)
+        self.packed, self.unread = packed_chains(kernel, buffers, dots, self.refs, self.override, self.runs)
 
     # -- traversal ---------------------------------------------------------------------------------
     def block(self, body: tuple[vr.TileOp, ...]) -> None:

@@ -19,7 +19,7 @@ from nautilus.core.schedule import WarpPlan
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.instruction_tables import MMA, b_layout, operand_types
+from nautilus.ma_tile.ir.instruction_tables import MMA, operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, plan_dots, unwidened
@@ -35,9 +35,9 @@ from nautilus.ma_tile.lowering.exchange import (
     whole_sectors,
 )
 from nautilus.ma_tile.lowering.grid import decode_grid
-from nautilus.ma_tile.lowering.layouts import a_fragment, canonical, spread
+from nautilus.ma_tile.lowering.layouts import canonical, spread
 from nautilus.ma_tile.lowering.operands.access_costs import WORD
-from nautilus.ma_tile.lowering.operands.computed_operands import users
+from nautilus.ma_tile.lowering.operands.computed_operands import turned, users
 from nautilus.ma_tile.lowering.operands.shared_tiles import positions_of
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes
@@ -59,7 +59,9 @@ def lower_warp_kernel(
     ``short``: also by instructions whose sums have few bits.  ``room``: bytes of shared memory for tiles that change
     their layout on the way between registers and memory.
     """
-    work = _WarpLowering(kernel, buffers, mapping, plan_dots(kernel, mapping, short), mapping.warps)
+    dots = plan_dots(kernel, mapping, short)
+    dots = turned(kernel, buffers, mapping, dots) if mapping.combine_in_block else dots
+    work = _WarpLowering(kernel, buffers, mapping, dots, mapping.warps)
     work.room = room
     work.block(kernel.body)
     blocks, decode = decode_grid(kernel, mapping)
@@ -211,12 +213,14 @@ class _WarpLowering(Lowering):
         """How a loop of MMAs copies a matrix of bytes that an operand is computed from; None where it does not.
 
         It arrives some iterations ahead, as operands do that are not computed.  Registers would hold one iteration at
-        most, which leaves the memory idle while the warps convert.  Scaled elements for few rows, and loops of several
-        products, wait for shared memory instead (H200, groups of i8 for 64 rows 62 us, 68 without; for 16 rows 58 and
-        46; decoding with caches of i8 617 and 361).
+        most, which leaves the memory idle while the warps convert.  Loops of several products, and scaled elements for
+        few rows that pass through shared memory again, wait for shared memory instead (H200, groups of i8 for 64 rows
+        62 us, 68 without; for 16 rows 58 and 46; decoding with caches of i8 617 and 361).
         """
         t = op.result.type
-        few = self._rows_beside(t.names) < MANY_ROWS
+        dots = [(d, self.dots[d.result.name]) for ds in self._dots for d in ds]
+        direct = all(p.instr in MMA and any(self._has_runs(d, p, x) for x in "ab") for d, p in dots)
+        few = self._rows_beside(t.names) < MANY_ROWS and not direct
         if max(map(len, self._dots), default=0) != 1 or (few and self._meets_others(op.result.name)):
             return None
         if depth == 0 or len(t.axes) != 2 or t.dtype.bits != BYTE or self.buffers[op.buffer].dtype is not t.dtype:
@@ -288,23 +292,33 @@ class _WarpLowering(Lowering):
         entry = self.env[v.name]
         purpose = "fma" if plan.instr == "fma" else f"mma {plan.k}" if v.type.dtype.bytes != 2 else "mma"
         if purpose in entry.slots:
-            return entry.slots[purpose]
+            return self._in_runs(entry, entry.slots[purpose], dot, plan, side) or entry.slots[purpose]
         if isinstance(entry.op, vr.LoadOp) and entry.op.buffer not in self.stored:
             entry.slots[purpose] = self._stage(entry, entry.op, plan)
-            return entry.slots[purpose]
+            return self._in_runs(entry, entry.slots[purpose], dot, plan, side) or entry.slots[purpose]
         if plan.instr != "fma" and MMA[plan.instr].parts == 1:  # parts are made from shared memory
-            grabbed = self._as_fragment(entry, plan, side)
+            grabbed = self._as_fragment(entry, dot, plan, side)
             if grabbed is not None:
                 return grabbed
         entry.slots[purpose] = self._spill(entry, plan)
         return entry.slots[purpose]
 
-    def _as_fragment(self, entry: Entry, plan: DotPlan, side: str) -> Frag | None:
-        if side == "a":
-            target = a_fragment(plan, self.sizes)
-        else:
-            tile = (self.sizes[plan.k], self.sizes[plan.n])
-            target = b_layout(plan.instr, plan.k, plan.n, tile, plan.warps)
+    def _in_runs(self, entry: Entry, slot: Slot, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | None:
+        """The operand in ``slot`` as fragments of runs where that on the other side of ``dot`` is computed as some."""
+        if not self._has_runs(dot, plan, "ab"[side == "a"]):
+            return None
+        target, vectors = self.runs.layout(plan, side, runs=True), self.runs.vectors(plan, side)
+        if self.b.layout(vectors) not in entry.frags:
+            self._record(entry.value, self.read(entry, slot, vectors))
+        return self.get(entry.value, target)
+
+    def _has_runs(self, dot: vr.DotOp, plan: DotPlan, side: str) -> bool:
+        """Whether the operand of ``dot`` on one side is computed as fragments of runs."""
+        found = self.override.get((dot.a if (side == "a") is not plan.swap else dot.b).name)
+        return found is not None and found == self.runs.vectors(plan, side)
+
+    def _as_fragment(self, entry: Entry, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | None:
+        target = self.runs.layout(plan, side, runs=self._has_runs(dot, plan, side))
         name = self.b.layout(target)
         if name in entry.frags or isinstance(entry.op, vr.ConstOp | vr.IndexOp):
             return self.get(entry.value, target)

@@ -115,13 +115,14 @@ def acc_grid(layout: FragLayout, m: tuple[str, int], n: tuple[str, int]) -> tupl
 
 
 def is_operand(
-    layout: FragLayout, instr: str, free: tuple[str, int], k: tuple[str, int], grid: tuple[int, int], a: bool
-) -> bool:
-    """Whether ``layout`` is an A (else B) operand of ``instr`` for the warp grid."""
+    layout: FragLayout, instr: str, free: tuple[str, int], k: tuple[str, int], grid: tuple[int, int], a: bool,
+    *, runs: bool = False,
+) -> bool:  # fmt: skip
+    """Whether ``layout`` is an A (else B) operand of ``instr`` for the warp grid, with ``runs`` of terms or not."""
     i: MmaInstr = MMA[instr]
     tall = 16 if a else 8
     if free[1] % (tall * grid[0 if a else 1]) or k[1] % i.k:
         return False
     if a:
-        return same_map(layout, a_layout(instr, free[0], k[0], (free[1], k[1]), grid))
-    return same_map(layout, b_layout(instr, k[0], free[0], (k[1], free[1]), grid))
+        return same_map(layout, a_layout(instr, free[0], k[0], (free[1], k[1]), grid, runs=runs))
+    return same_map(layout, b_layout(instr, k[0], free[0], (k[1], free[1]), grid, runs=runs))

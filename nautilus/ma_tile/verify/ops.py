@@ -365,15 +365,23 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
     if grid is None:
         s.fail("fragments are in the instruction's layout", f"%{op.result.name} is no accumulator")
     s.need(not op.paired or layout.reg[2].size > 1, _PAIRS, f"%{op.result.name}")
-    for x, side, is_a in ((op.a, m, True), (op.b, n, False)):
+    runs = isinstance(op.a, Frag) and isinstance(op.b, Frag) and not _is_fragment(s, op, op.a, m, grid, depth, False)
+    for x, side in ((op.a, m), (op.b, n)):
         if isinstance(x, Frag):
             s.need(instr.parts == 1, "operands in parts are in shared memory", f"%{x.name}")
-            ok = is_operand(s.layout(x.layout), op.instr, side, (op.over, depth), grid, is_a)
+            ok = _is_fragment(s, op, x, side, grid, depth, runs)
             s.need(ok, "fragments are in the instruction's layout", f"%{x.name} is no operand")
         else:
             buffer = s.smem[x.buffer]
             row = buffer.axes[-1].size * buffer.dtype.bytes + buffer.pad
             s.need(buffer.dtype.bytes != 2 or row % 16 == 0, "rows are multiples of 16 bytes", buffer.name)
+
+
+def _is_fragment(
+    s: KernelScope, op: MmaOp, x: Frag, free: tuple[str, int], grid: tuple[int, int], depth: int, runs: bool
+) -> bool:
+    """Whether the operand ``x`` has the layout of its side, with ``runs`` of terms or without."""
+    return is_operand(s.layout(x.layout), op.instr, free, (op.over, depth), grid, x is op.a, runs=runs)
 
 
 def _fma(s: KernelScope, op: MmaOp, layout: FragLayout) -> None:

@@ -128,4 +128,4 @@ def test_bytes_that_give_places_in_a_table_are_loaded_as_vectors(tmp_path: Path)
     )
     ops, accesses = unpacked(text, "sm_90a", tmp_path)
     assert not ops and accesses
-    assert all(isinstance(op, GlobalLoad) and (op.vec, op.repeat) == (32, 2) for op in accesses)
+    assert all(isinstance(op, GlobalLoad) and (op.vec, op.repeat) == (16, 2) for op in accesses)

@@ -35,10 +35,10 @@ def request(dtype: str, element: str, m: int, n: int, k: int, *splits: SplitPlan
 @pytest.mark.parametrize(
     ("dtype", "element", "m", "n", "found"),
     [
-        ("u4", GROUPS, 16, 4096, (16, 32)),
+        ("u4", GROUPS, 16, 4096, (8, 32)),
         ("i8", BYTES, 32, 4096, (8, 32)),
-        ("i8", BYTES, 16, 4096, (16, 32)),
-        ("f8e4m3", BYTES, 16, 14336, (8, 64)),
+        ("i8", BYTES, 16, 4096, (8, 32)),
+        ("f8e4m3", BYTES, 16, 14336, (4, 32)),
         ("i8", BYTES, 128, 4096, None),
     ],
     ids=["4 bits", "two tiles of rows", "bytes", "two blocks share a multiprocessor", "many rows"],

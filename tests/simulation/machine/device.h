@@ -7,6 +7,7 @@
 
 #define __device__
 #define __host__
+#define __constant__
 #define __global__
 #define __shared__
 #define __grid_constant__

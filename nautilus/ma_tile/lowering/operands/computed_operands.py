@@ -3,23 +3,32 @@
 Such a chain of elementwise work (a dequantised weight, a scaled query) is computed where its result
 is needed: in the instruction's own fragments for the row operand, spread over all threads as a copy
 would be for the other one, which then goes to shared memory once.
+
+The column operand of a warp that has all rows needs no shared memory where the other operand is loaded unchanged: both
+become fragments of *runs* (``ma_tile.ir.instruction_tables``), in which a thread has as many neighbours along the
+contracted axis as it has positions there, and loads them, or the bytes that it converts, by vectors.  A warp with a
+pipeline of its own turns the product, so that the computed operand has the rows (:func:`turned`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, walk
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import MappingPlan
+from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, repeated_width, vector_width
-from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, b_layout
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, a_layout, b_layout, operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.unpack import packed_layout
-from nautilus.ma_tile.lowering.dots import DotPlan, definitions
+from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, definitions
 from nautilus.ma_tile.lowering.layouts import a_fragment, spread
 from nautilus.ma_tile.lowering.operands.packed_operands import Packed, packed_values
+from nautilus.ma_tile.lowering.operands.value_runs import value_runs
 from nautilus.ma_tile.lowering.staging import ordered
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.analysis.computed_from import computed_for, sources_of
@@ -28,12 +37,13 @@ from nautilus.vr_tile.ir import TileKernel, Value
 
 def operand_chains(
     kernel: TileKernel, buffers: Mapping[str, Buffer], mapping: MappingPlan,
-    dots: Mapping[str, DotPlan], refs: RefAxes, warps: int,
+    dots: Mapping[str, DotPlan], refs: RefAxes, warps: int, runs: Runs,
 ) -> dict[str, FragLayout]:  # fmt: skip
     """Value name -> layout, for the members of every such chain."""
     work = _Chains(
-        {a.name: a.size for a in kernel.axes}, buffers, mapping, refs, warps, definitions(kernel.body), users(kernel)
-    )
+        {a.name: a.size for a in kernel.axes}, buffers, mapping, refs, warps, definitions(kernel.body), users(kernel),
+        runs,
+    )  # fmt: skip
     out: dict[str, FragLayout] = {}
     for op in vr.walk_ops(kernel.body):
         if isinstance(op, vr.DotOp) and dots[op.result.name].instr != "map":
@@ -46,7 +56,7 @@ def operand_chains(
 
 def packed_chains(
     kernel: TileKernel, buffers: Mapping[str, Buffer], dots: Mapping[str, DotPlan], refs: RefAxes,
-    layouts: dict[str, FragLayout],
+    layouts: dict[str, FragLayout], runs: Runs,
 ) -> tuple[dict[str, Packed], frozenset[str]]:  # fmt: skip
     """The members of such chains, with the layouts of :func:`operand_chains`, that halves of bytes are unpacked to.
 
@@ -61,18 +71,84 @@ def packed_chains(
         return next((x for x in names if repeated_width(buffer, load.index, load.mask, x, 1, refs)[1] == 2), None)
 
     found, unread = dict[str, Packed](), frozenset[str]()
-    sizes = {a.name: a.size for a in kernel.axes}
     for op in vr.walk_ops(kernel.body):
         if isinstance(op, vr.DotOp) and (plan := dots[op.result.name]).instr not in ("map", "fma"):
             for v in (op.a, op.b):
                 if v.name in layouts:
                     made, left = packed_values(v, defs, readers, shared)
-                    if v is (op.a if plan.swap else op.b) and v.name in made and _is_fragment(made[v.name], plan):
-                        tile = (sizes[plan.k], sizes[plan.n])
-                        layouts[v.name] = b_layout(plan.instr, plan.k, plan.n, tile, plan.warps)
+                    if v is _operand(op, plan, "b") and v.name in made and _is_fragment(made[v.name], plan):
+                        along = runs.allowed(op, plan, "b")
+                        layouts[v.name] = runs.vectors(plan, "b") if along else runs.layout(plan, "b", runs=False)
                     if all(x in layouts and packed_layout(layouts[x], p.axis, "") for x, p in made.items()):
                         found, unread = found | made, unread | left
     return found, unread
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Which computed operands of a kernel become fragments of runs. ``turned``: also those with rows."""
+
+    sizes: Mapping[str, int]
+    defs: Mapping[str, vr.TileOp]
+    buffers: Mapping[str, Buffer]
+    refs: RefAxes
+    turned: bool
+
+    def allowed(self, dot: vr.DotOp, plan: DotPlan, side: str) -> bool:
+        """Whether the operand of ``dot`` on the other side is loaded by vectors, and few registers hold it.
+
+        Warps that share the elements of ``side`` would convert them more than once.
+        """
+        instr, other, free = MMA.get(plan.instr), "ab"[side == "a"], plan.n if side == "a" else plan.m
+        if instr is None or instr.parts > 1 or instr.pack * DType.F16.bytes != _REGISTER:
+            return False
+        if plan.warps[side == "a"] > 1 or (side == "a" and not self.turned):
+            return False
+        v = as_operand(_operand(dot, plan, other), self.defs, operand_types(instr, other))
+        load = self.defs.get(v.name)
+        if not isinstance(load, vr.LoadOp) or self.sizes[free] * self.sizes[plan.k] > _LOADED:
+            return False
+        return contiguous_axis(self.buffers[load.buffer], load.index, v.type.names, self.refs) == plan.k
+
+    def layout(self, plan: DotPlan, side: str, *, runs: bool) -> FragLayout:
+        """The fragments of one side."""
+        m, n, k = (self.sizes[x] for x in (plan.m, plan.n, plan.k))
+        if side == "a":
+            return a_layout(plan.instr, plan.m, plan.k, (m, k), plan.warps, runs=runs)
+        return b_layout(plan.instr, plan.k, plan.n, (k, n), plan.warps, runs=runs)
+
+    def vectors(self, plan: DotPlan, side: str) -> FragLayout:
+        """The fragments of runs of one side with neighbours along the contracted axis in neighbouring registers."""
+        found = self.layout(plan, side, runs=True)
+        along = tuple(x for x in found.reg if x.axis == plan.k)
+        return FragLayout((*along, *(x for x in found.reg if x not in along)), found.lane, found.warp)
+
+
+def _operand(dot: vr.DotOp, plan: DotPlan, side: str) -> Value:
+    return dot.a if (side == "a") is not plan.swap else dot.b
+
+
+def turned(
+    kernel: TileKernel, buffers: Mapping[str, Buffer], mapping: MappingPlan, dots: dict[str, DotPlan]
+) -> dict[str, DotPlan]:  # fmt: skip
+    """``dots`` with the only product turned where its computed operand has the columns and becomes fragments of runs.
+
+    The registers of a left fragment come from two rows, and a conversion writes where they belong.  Those of a right
+    one are as they are loaded by vectors, and it has half as many rows.
+    """
+    found = [op for op in vr.walk_ops(kernel.body) if isinstance(op, vr.DotOp)]
+    if len(found) != 1 or dots[found[0].result.name].instr not in MMA:
+        return dots
+    (dot,), sizes, defs = found, {a.name: a.size for a in kernel.axes}, definitions(kernel.body)
+    refs = value_runs(kernel)
+    plan, instr = dots[dot.result.name], MMA[dots[dot.result.name].instr]
+    runs, v = Runs(sizes, defs, buffers, refs, turned=True), _operand(dot, plan, "b")
+    if prod(plan.warps) > 1 or sizes[plan.n] % instr.m or sizes[plan.m] % instr.n or not runs.allowed(dot, plan, "b"):
+        return dots
+    chains = _Chains(sizes, buffers, mapping, refs, 1, defs, users(kernel), runs)
+    if not isinstance(defs.get(v.name), vr.MapOp) or chains.contiguous(v) != plan.k:
+        return dots
+    return {dot.result.name: replace(plan, m=plan.n, n=plan.m, swap=not plan.swap)}
 
 
 def _is_fragment(found: Packed, plan: DotPlan) -> bool:
@@ -96,6 +172,7 @@ def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:
 
 
 _REGISTER = 4  # bytes
+_LOADED = 2048  # elements of the other operand in a step: 32 registers a thread
 _LONGEST = 32  # elements of a thread that follow one another: 16 bytes of 4-bit elements
 
 
@@ -108,6 +185,7 @@ class _Chains:
     warps: int
     defs: Mapping[str, vr.TileOp]
     users: Mapping[str, Sequence[vr.TileOp]]
+    runs: Runs
 
     def chain(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> dict[str, FragLayout]:
         """Layouts of the chain that ends in operand ``v`` of ``dot``; empty where it is none."""
@@ -117,8 +195,10 @@ class _Chains:
         if not all(isinstance(s, leaves) for s in sources_of(v, self.defs)):
             return {}
         fragment = side == "a" and plan.instr != "fma" and (plan.instr in WGMMA or MMA[plan.instr].parts == 1)
-        last = self._contiguous(v)
-        if fragment and (plan.instr in WGMMA or last in (plan.k, None)):
+        last = self.contiguous(v)
+        if last == plan.k and self.runs.allowed(dot, plan, side):
+            layout = self.runs.vectors(plan, side)
+        elif fragment and (plan.instr in WGMMA or last in (plan.k, None)):
             layout = a_fragment(plan, self.sizes)
         else:
             last = last or self._lanes(v)
@@ -128,7 +208,7 @@ class _Chains:
             computed_for([v.name], self.defs, self.users, lambda a: set(a.type.names) == names), layout
         )
 
-    def _contiguous(self, v: Value) -> str | None:
+    def contiguous(self, v: Value) -> str | None:
         """The axis along which the loads of small elements for ``v`` are contiguous; None where there is none.
 
         In fragments, whose registers follow the contracted axis, elements along another one are loads of their own.

@@ -49,6 +49,7 @@ from nautilus.ma_tile.ir.ops import (
 )
 from nautilus.ma_tile.ir.traverse import reads, rebuild
 from nautilus.ma_tile.passes.copies.prefetch_steps import at_step, independent, registers
+from nautilus.ma_tile.passes.finalise.dead_fragments import clean
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.targets.limits import limits
 
@@ -82,6 +83,7 @@ class LoadAhead:
 
 def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:
     """``most``: registers of a thread."""
+    whole, kernel = kernel, clean(kernel)  # loads that nothing reads stay in their place, where they are removed
     names = Names(kernel)
 
     def rule(op: MemOp) -> Sequence[MemOp]:
@@ -93,7 +95,7 @@ def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:
         return _ahead(op, loads, names) if loads else (op,)
 
     body = rebuild(kernel.body, rule)
-    return kernel if body == kernel.body else replace(kernel, body=body)
+    return whole if body == kernel.body else replace(kernel, body=body)
 
 
 def _is_used(x: GlobalLoad, loop: ForOp) -> bool:

@@ -1,0 +1,54 @@
+"""Computed operands of warp MMAs become fragments of runs, and the loaded operand beside them too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nautilus.core.errors import VerifyError
+from nautilus.core.schedule import Schedule, SplitPlan
+from nautilus.core.types import DType
+from nautilus.driver import Request, compile_file
+from nautilus.ma_tile.ir.instruction_tables import a_layout, b_layout
+from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MmaOp, Slot, walk_ops
+from nautilus.ma_tile.verify.module import verify
+
+TEXT = """
+dim M = 5, N = 64, K = 1024
+input X: f16[M, K], W: i8[{shape}]
+output Y: f32[M, N]
+Y[i, j] = sum[k](X[i, k] * W[{at}])
+"""
+OF_WARPS = Schedule(splits=(SplitPlan("Y", "k", 4, 64, 4),))
+
+
+def compiled(shape: str = "N, K", at: str = "j, k") -> MemModule:
+    text = TEXT.format(shape=shape, at=at)
+    module = compile_file(Request(Path("w.naut"), "sm_90a", text=text, schedule=OF_WARPS)).modules["ma-tile"]
+    assert isinstance(module, MemModule)
+    return module
+
+
+def product(kernel: MemKernel) -> MmaOp:
+    return next(op for op in walk_ops(kernel.body) if isinstance(op, MmaOp))
+
+
+def test_the_computed_operand_of_a_warp_has_the_rows_of_an_mma() -> None:
+    module = compiled()
+    (kernel,) = module.kernels
+    op = product(kernel)
+    assert isinstance(op.a, Frag) and isinstance(op.b, Frag)
+    a, b = kernel.layouts[op.a.layout], kernel.layouts[op.b.layout]
+    assert a == a_layout(op.instr, "j", "k", (32, 64), (1, 1), runs=True)
+    assert b == b_layout(op.instr, "k", "i", (64, 16), (1, 1), runs=True)
+    assert not any(s.dtype is DType.F16 and {"j", "k"} <= {x.name for x in s.axes} for s in kernel.smem)
+    mixed = {**kernel.layouts, op.b.layout: b_layout(op.instr, "k", "i", (64, 16), (1, 1))}
+    with pytest.raises(VerifyError, match=r"fragments are in the instruction's layout|vector"):
+        verify(replace(module, kernels=(replace(kernel, layouts=mixed),)))
+
+
+def test_an_operand_that_is_contiguous_across_the_terms_has_no_runs() -> None:
+    (kernel,) = compiled("K, N", "k, j").kernels
+    assert isinstance(product(kernel).b, Slot)
