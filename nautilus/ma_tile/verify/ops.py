@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from nautilus.core.buffers import Space
 from nautilus.core.expr.infer import DTypeError, result_dtype
 from nautilus.core.expr.interleaved import GROUP
 from nautilus.core.expr.nodes import OPS
@@ -27,7 +26,6 @@ from nautilus.ma_tile.ir.ops import (
     ForOp,
     Frag,
     GlobalLoad,
-    GlobalStore,
     IfOp,
     IndexOp,
     MapOp,
@@ -49,10 +47,10 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.traverse import stored
 from nautilus.ma_tile.ir.unpack import is_exact, packed_layout, word_layout
 from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
-from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
+from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, warp_grids
 from nautilus.ma_tile.verify.reductions import RULES as REDUCTIONS
 from nautilus.ma_tile.verify.scope import KernelScope, Rule
-from nautilus.ma_tile.verify.stores import STORE_RULES, atomic_store
+from nautilus.ma_tile.verify.stores import STORE_RULES, need_vector
 
 # -- registers --------------------------------------------------------------------------------
 
@@ -191,24 +189,12 @@ def undefined(s: KernelScope, op: UndefinedOp) -> None:
 # -- memory -----------------------------------------------------------------------------------
 
 
-def _vector(s: KernelScope, layout: FragLayout, vec: int, width: int, axis: str | None, repeat: int = 1) -> None:
-    """``vec`` registers are neighbours along ``axis`` (None: any one axis); ``repeat`` of them hold one element."""
-    s.need(vec >= 1 and vec & (vec - 1) == 0, "vectors are powers of two", str(vec))
-    s.need(repeat >= 1 and vec % repeat == 0, "vectors have whole elements", f"{vec} registers, {repeat} for each")
-    if vec == 1:
-        return
-    s.need(vec // repeat * width <= 16, "vectors have at most 16 bytes", f"{vec // repeat} x {width}")
-    along = vector_axis(layout, vec)
-    ok = along is not None and axis in (None, along)
-    s.need(ok, "vectors are contiguous registers", f"{vec} registers along {axis or 'one axis'}")
-
-
 def ld_global(s: KernelScope, op: GlobalLoad) -> None:
     """The load has the buffer's type and a legal vector width."""
     layout = s.layout(op.result.layout)
     buffer = s.access(op.buffer, op.index, op.mask, layout, op.result.type)
     s.need(buffer.dtype is op.result.type.dtype, "loads give the storage type", str(buffer.dtype))
-    _vector(s, layout, op.vec, buffer.dtype.bytes, None, op.repeat or 1)
+    need_vector(s, layout, op.vec, buffer.dtype.bytes, None, op.repeat or 1)
     plain = buffer.dtype is not DType.BOOL and buffer.dtype.bytes <= 4 and not op.volatile
     s.need(op.repeat is None or plain, "numbers of at most 4 bytes are repeated", str(buffer.dtype))
     if op.shift is not None:
@@ -221,18 +207,6 @@ def ld_global(s: KernelScope, op: GlobalLoad) -> None:
     s.need(not written, "volatile loads read buffers that the kernel does not write", op.buffer)
     s.need(not op.volatile or buffer.dtype.bytes <= 4, "volatile loads are of at most 4 bytes an element", op.buffer)
     s.define(op.result)
-
-
-def st_global(s: KernelScope, op: GlobalStore) -> None:
-    """The store goes to an output or a temp."""
-    layout = s.use(op.value)
-    buffer = s.access(op.buffer, op.index, op.mask, layout, op.value.type)
-    s.need(buffer.space is not Space.INPUT, "inputs are not written", op.buffer)
-    same = buffer.dtype is op.value.type.dtype or buffer.dtype.compute is op.value.type.dtype
-    s.need(same, "stores take the buffer's type", f"{op.value.type.dtype}, not {buffer.dtype}")
-    _vector(s, layout, op.vec, buffer.dtype.bytes, None)
-    if op.combiner is not None:
-        atomic_store(s, op, buffer, layout)
 
 
 def _stage_of(s: KernelScope, slot: Slot, t: TileType, part: bool = False, start: int | None = None) -> Smem:
@@ -252,14 +226,14 @@ def ld_shared(s: KernelScope, op: SharedLoad) -> None:
     """The load is of a stage or a part of it, with the buffer's type and a legal vector width."""
     buffer = _stage_of(s, op.slot, op.result.type, True, op.start)
     layout = s.define(op.result)
-    _vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
+    need_vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
 
 
 def st_shared(s: KernelScope, op: SharedStore) -> None:
     """The tile fits the stage, and the vector width is legal."""
     layout = s.use(op.value)
     buffer = _stage_of(s, op.slot, op.value.type, op.start is not None, op.start)
-    _vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
+    need_vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
     if op.block is not None:
         ok = s.kernel.cluster > 1 and 0 <= op.block < s.kernel.cluster
         s.need(ok, "stores go to a block of the cluster", f"block {op.block} of {s.kernel.cluster}")
@@ -276,7 +250,7 @@ def cp_async(s: KernelScope, op: AsyncCopy) -> None:
     s.need(source.dtype is buffer.dtype, "copies keep the type", f"{source.dtype}, not {buffer.dtype}")
     size = op.vec * buffer.dtype.bytes
     s.need(size in (4, 8, 16), "copies move 4, 8 or 16 bytes", str(size))
-    _vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
+    need_vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
     if op.mbar is not None:
         s.mbar(*op.mbar)
 
@@ -500,7 +474,7 @@ def roles(s: KernelScope, op: RolesOp) -> None:
 RULES: Mapping[type, Rule] = {
     ConstOp: const, IndexOp: index, ParamOp: param, MapOp: map_op, ConvertOp: convert,
     SliceOp: slice_op, StackOp: stack, WindowOp: window, UndefinedOp: undefined, UnpackOp: unpack,
-    GlobalLoad: ld_global, GlobalStore: st_global, SharedLoad: ld_shared, SharedStore: st_shared,
+    GlobalLoad: ld_global, SharedLoad: ld_shared, SharedStore: st_shared,
     AsyncCopy: cp_async, MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait,
     Barrier: barrier, IfOp: if_op, ForOp: for_op,
     RolesOp: roles, **REDUCTIONS, **STORE_RULES,

@@ -1,4 +1,4 @@
-"""The verifier's rules of stores that combine with what is there, and of stores of rows."""
+"""The verifier's rules of vectors of registers, and of stores: plain ones, those that combine, and those of rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,33 @@ from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ForOp, GlobalStore, RowStore, walk_ops
 from nautilus.ma_tile.ir.row_store import in_rows, is_range
 from nautilus.ma_tile.ir.traverse import memory_of
-from nautilus.ma_tile.verify.layout import cover_fault
+from nautilus.ma_tile.verify.layout import cover_fault, vector_axis
 from nautilus.ma_tile.verify.scope import KernelScope, Rule
 from nautilus.targets.limits import VECTOR_BYTES
+
+
+def need_vector(s: KernelScope, layout: FragLayout, vec: int, width: int, axis: str | None, repeat: int = 1) -> None:
+    """``vec`` registers are neighbours along ``axis`` (None: any one axis); ``repeat`` of them hold one element."""
+    s.need(vec >= 1 and vec & (vec - 1) == 0, "vectors are powers of two", str(vec))
+    s.need(repeat >= 1 and vec % repeat == 0, "vectors have whole elements", f"{vec} registers, {repeat} for each")
+    if vec == 1:
+        return
+    s.need(vec // repeat * width <= 16, "vectors have at most 16 bytes", f"{vec // repeat} x {width}")
+    along = vector_axis(layout, vec)
+    ok = along is not None and axis in (None, along)
+    s.need(ok, "vectors are contiguous registers", f"{vec} registers along {axis or 'one axis'}")
+
+
+def st_global(s: KernelScope, op: GlobalStore) -> None:
+    """The store goes to an output or a temp."""
+    layout = s.use(op.value)
+    buffer = s.access(op.buffer, op.index, op.mask, layout, op.value.type)
+    s.need(buffer.space is not Space.INPUT, "inputs are not written", op.buffer)
+    same = buffer.dtype is op.value.type.dtype or buffer.dtype.compute is op.value.type.dtype
+    s.need(same, "stores take the buffer's type", f"{op.value.type.dtype}, not {buffer.dtype}")
+    need_vector(s, layout, op.vec, buffer.dtype.bytes, None)
+    if op.combiner is not None:
+        atomic_store(s, op, buffer, layout)
 
 
 def atomic_store(s: KernelScope, op: GlobalStore, buffer: Buffer, layout: FragLayout) -> None:
@@ -68,4 +92,4 @@ def st_rows(s: KernelScope, op: RowStore) -> None:
     s.need(is_range(op.mask, last), "the condition holds on a range of each row", op.buffer)
 
 
-STORE_RULES: Mapping[type, Rule] = {RowStore: st_rows}
+STORE_RULES: Mapping[type, Rule] = {GlobalStore: st_global, RowStore: st_rows}

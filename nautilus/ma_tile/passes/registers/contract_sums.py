@@ -1,19 +1,19 @@
-"""Adds products to sums with one rounding, by multiply-adds, where different rounding is permitted.
+"""Adds the results of multiplications to sums with one rounding, by multiply-adds, where that is permitted.
 
-A reduction whose terms are products that nothing else reads, such as squares of differences or the weighted elements of
-a window, takes a multiplication and an addition for each term.  A sum of products takes one multiply-add::
+A reduction whose terms are multiplied for it alone, such as squares of differences or the weighted elements of a
+window, takes a multiplication and an addition for each term.  A sum with factors takes one multiply-add::
 
     %p = mul %a, %b : f32[i, k]                     %s = reduce sum %a times %b where %c over k
     %t = select %c, %p, %zero
     %s = reduce sum %t over k
 
-A condition of the terms becomes one of the sum, whose multiply-adds are then predicated.  A sum without a product keeps
+A condition of the terms becomes one of the sum, whose multiply-adds are then predicated.  A sum without factors keeps
 its condition in the same way.
 
-Domain.  The sum of the rounded products and the sum of the exact ones are equal over the reals.  The sum rounds less
+Domain.  The sum of the rounded terms and the sum of the exact ones are equal over the reals.  The sum rounds less
 often, so that bounds of its error hold.  A reduction is not changed if
 
-* its terms are no f32, or none of the factors has all axes of the products in their layout;
+* its terms are no f32, or none of the factors has all axes of the terms in their layout;
 * the module compares computed floats with each other, because equal values must then have equal rounding
   (:mod:`nautilus.vr_tile.passes.contract`).
 
@@ -43,7 +43,7 @@ class ContractSums:
     reorders = True  # its sums round less often
 
     def apply(self, module: MemModule) -> MemModule:
-        """``module`` with multiply-adds in sums of products."""
+        """``module`` with multiply-adds in sums whose terms are multiplied."""
         if self.precision != "fast" or any(_compares(k) for k in module.kernels):
             return module
         return each_kernel(module, _contracted)
@@ -60,7 +60,7 @@ def _compares(k: MemKernel) -> bool:
 
 
 def _contracted(kernel: MemKernel) -> MemKernel:
-    """``kernel`` whose sums of products are made of multiply-adds."""
+    """``kernel`` whose sums are made of multiply-adds."""
     ops = list(walk_ops(kernel.body))
     uses = Counter(name for op in ops for name in reads(op))
     maps = {op.result.name: op for op in ops if isinstance(op, MapOp) and uses[op.result.name] == 1}
@@ -69,7 +69,7 @@ def _contracted(kernel: MemKernel) -> MemKernel:
     gone = set[str]()
     for op in ops:
         if isinstance(op, ReduceOp) and op.combiner == "sum" and op.result.type.dtype is DType.F32:
-            made, names = _sum_of_products(op, maps, zeros)
+            made, names = _with_factors(op, maps, zeros)
             if names:
                 new[op.result.name] = made
                 gone |= names
@@ -84,7 +84,7 @@ def _contracted(kernel: MemKernel) -> MemKernel:
     return replace(kernel, body=rebuild(kernel.body, rule))
 
 
-def _sum_of_products(op: ReduceOp, maps: Mapping[str, MapOp], zeros: frozenset[str]) -> tuple[ReduceOp, frozenset[str]]:
+def _with_factors(op: ReduceOp, maps: Mapping[str, MapOp], zeros: frozenset[str]) -> tuple[ReduceOp, frozenset[str]]:
     """``op`` with its factors and its condition apart, and the values that are then not needed."""
     names = set[str]()
     term = maps.get(op.arg.name)
