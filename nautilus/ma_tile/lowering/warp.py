@@ -315,7 +315,7 @@ class _WarpLowering(Lowering):
     def _has_runs(self, dot: vr.DotOp, plan: DotPlan, side: str) -> bool:
         """Whether the operand of ``dot`` on one side is computed as fragments of runs."""
         found = self.override.get((dot.a if (side == "a") is not plan.swap else dot.b).name)
-        return found is not None and found == self.runs.vectors(plan, side)
+        return found is not None and self.runs.exist(plan) and found == self.runs.vectors(plan, side)
 
     def _as_fragment(self, entry: Entry, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | None:
         target = self.runs.layout(plan, side, runs=self._has_runs(dot, plan, side))

@@ -100,7 +100,7 @@ class Runs:
         Warps that share the elements of ``side`` would convert them more than once.
         """
         instr, other, free = MMA.get(plan.instr), "ab"[side == "a"], plan.n if side == "a" else plan.m
-        if instr is None or instr.parts > 1 or instr.pack * DType.F16.bytes != _REGISTER:
+        if instr is None or not self.exist(plan):
             return False
         if plan.warps[side == "a"] > 1 or (side == "a" and not self.turned):
             return False
@@ -109,6 +109,11 @@ class Runs:
         if not isinstance(load, vr.LoadOp) or self.sizes[free] * self.sizes[plan.k] > _LOADED:
             return False
         return contiguous_axis(self.buffers[load.buffer], load.index, v.type.names, self.refs) == plan.k
+
+    def exist(self, plan: DotPlan) -> bool:
+        """Whether the instruction has fragments of runs: an MMA of 16-bit elements in one part."""
+        instr = MMA.get(plan.instr)
+        return instr is not None and instr.parts == 1 and instr.pack * DType.F16.bytes == _REGISTER
 
     def layout(self, plan: DotPlan, side: str, *, runs: bool) -> FragLayout:
         """The fragments of one side."""
