@@ -55,6 +55,11 @@ def test_an_operand_that_is_contiguous_across_the_terms_has_no_runs() -> None:
 
 
 def test_products_without_matrix_instructions_have_no_runs() -> None:
-    text = "dim M = 64, K = 8\ninput A: f32[M, K], B: f32[K, M]\noutput C: f32[M, M]\nC[i, j] = sum[k](A[i, k] * abs(B[k, j]))"
+    text = """
+        dim M = 64, K = 8
+        input A: f32[M, K], B: f32[K, M]
+        output C: f32[M, M]
+        C[i, j] = sum[k](A[i, k] * abs(B[k, j]))
+    """
     made = compile_file(Request(Path("f.naut"), "sm_80", text=text, precision="strict"))
     assert product(made.modules["ma-tile"].kernels[0]).instr == "fma"
