@@ -10,13 +10,14 @@ rows to different banks (32-bit rows along N: 32 bytes, four rows are read at on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.records import dataclass
-from nautilus.core.tiles import TileAxis
+from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, register_run, vector_width
-from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.layout import FragLayout, SmemLayout, tile_shape, wavefronts
 from nautilus.ma_tile.lowering.layouts import spread
 from nautilus.vr_tile.ir import LoadOp
 
@@ -90,6 +91,31 @@ def spill_axes(axes: tuple[TileAxis, ...], layout: FragLayout) -> tuple[TileAxis
         return axes
     near = layout.lane[0].axis if layout.lane else None
     return ordered(axes, max(axes, key=lambda a: (register_run(layout, a.name), a.name == near, axes.index(a))).name)
+
+
+def spill_place(type_: TileType, layout: FragLayout, instr: str, k: str) -> Placement:
+    """Shared placement of an operand of ``instr`` that a fragment of ``layout`` is stored to.
+
+    The instructions read rows and columns of 16 and 32 bits, and of others rows along the contracted axis ``k``.
+    """
+    axes = spill_axes(type_.axes, layout)
+    if instr != "fma" and type_.dtype.bytes not in (2, 4):
+        axes = ordered(type_.axes, k)
+    return place(axes, type_.dtype, instr, k)
+
+
+def with_fewest_conflicts(layout: FragLayout, type_: TileType, instr: str, k: str) -> FragLayout:
+    """``layout``, or that with its lanes in another order, of which a store to shared memory has fewer wavefronts.
+
+    Lanes that hold long runs of one row meet in banks, and those of different rows, whose chunks are permuted, do not.
+    """
+
+    def stored(x: FragLayout) -> int:
+        where = spill_place(type_, x, instr, k)
+        tile = SmemLayout(*tile_shape(where.axes), type_.dtype, where.swizzle, where.pad)
+        return wavefronts(tile, where.axes, x, shared_vec(x, where.axes, type_.dtype))
+
+    return min(layout, replace(layout, lane=layout.lane[::-1]), key=stored)
 
 
 def shared_vec(layout: FragLayout, axes: Sequence[TileAxis], dtype: DType) -> int:

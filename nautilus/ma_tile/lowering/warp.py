@@ -40,7 +40,7 @@ from nautilus.ma_tile.lowering.operands.access_costs import WORD
 from nautilus.ma_tile.lowering.operands.computed_operands import turned, users
 from nautilus.ma_tile.lowering.operands.shared_tiles import positions_of
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
-from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes
+from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes, spill_place
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
@@ -331,13 +331,10 @@ class _WarpLowering(Lowering):
         """A computed operand to shared memory."""
         frag = self.any_form(entry.value)
         own, type_ = self.b.layouts[frag.layout], entry.value.type
-        axes = spill_axes(type_.axes, own)
-        if plan.instr != "fma" and type_.dtype.bytes not in (2, 4):  # of which instructions read the columns as well
-            axes = (*(a for a in type_.axes if a.name != plan.k), *(a for a in type_.axes if a.name == plan.k))
-        where = place(axes, type_.dtype, plan.instr, plan.k)
-        buffer = self.stage_buffer(entry, f"s_{entry.value.name}", type_.dtype, axes, where.swizzle, where.pad)
+        where = spill_place(type_, own, plan.instr, plan.k)
+        buffer = self.stage_buffer(entry, f"s_{entry.value.name}", type_.dtype, where.axes, where.swizzle, where.pad)
         slot = Slot(buffer.name, ZERO, where.swizzle)
-        self.b.emit(ma.SharedStore(slot, frag, shared_vec(own, axes, type_.dtype)), entry.depth)
+        self.b.emit(ma.SharedStore(slot, frag, shared_vec(own, where.axes, type_.dtype)), entry.depth)
         return slot
 
     def load_bytes(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:

@@ -49,8 +49,8 @@ Y[i, j] = sum[k](X[i, k] * f32(W[j, k // 2] >> u8(4 * (k % 2)) & u8(7)))
     result = compile_file(Request(tmp_path / "w.naut", "sm_90a", text=text))
     module = result.modules["ma-tile"]
     loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad) and op.buffer == "W"]
-    assert loads and all((op.vec, op.repeat) == (32, 2) for op in loads)
-    assert re.search(r"const uint4 word =[^;]*\bW \+", result.cuda)
+    assert loads and all((op.vec, op.repeat) == (16, 2) for op in loads)
+    assert re.search(r"const uint2 word =[^;]*\bW \+", result.cuda)
 
 
 def test_rows_of_a_table_are_loaded_as_vectors(tmp_path: Path) -> None:

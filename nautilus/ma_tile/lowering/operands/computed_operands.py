@@ -29,7 +29,7 @@ from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, definitions
 from nautilus.ma_tile.lowering.layouts import a_fragment, spread
 from nautilus.ma_tile.lowering.operands.packed_operands import Packed, packed_values
 from nautilus.ma_tile.lowering.operands.value_runs import value_runs
-from nautilus.ma_tile.lowering.staging import ordered
+from nautilus.ma_tile.lowering.staging import ordered, with_fewest_conflicts
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.analysis.computed_from import computed_for, sources_of
 from nautilus.vr_tile.ir import TileKernel, Value
@@ -207,7 +207,8 @@ class _Chains:
             layout = a_fragment(plan, self.sizes)
         else:
             last = last or self._lanes(v)
-            layout = spread(ordered(v.type.axes, last), self._vec(v, last), self.warps)
+            found = spread(ordered(v.type.axes, last), self._vec(v, last), self.warps)
+            layout = with_fewest_conflicts(found, v.type, plan.instr, plan.k)
         names = set(v.type.names)
         return dict.fromkeys(
             computed_for([v.name], self.defs, self.users, lambda a: set(a.type.names) == names), layout
