@@ -221,6 +221,7 @@ HELPERS: Mapping[str, Helper] = {
     "cp_async_4": cp_async(4),
     "cp_async_8": cp_async(8),
     "cp_async_16": cp_async(16),
+    "cp_async_16_cached": cp_async(16, cached=True),
     "cp_async_commit": Helper(
         '__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }'
     ),

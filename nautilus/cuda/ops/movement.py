@@ -162,7 +162,7 @@ def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
         raise UnsupportedError("a cp.async that arrives on an mbarrier", op.slot.buffer, op.span)
     buffer = w.smem[op.slot.buffer]
     layout = w.kernel.layouts[op.threads]
-    copy = w.speller.use(f"cp_async_{op.vec * buffer.dtype.bytes}")
+    copy = w.speller.use(f"cp_async_{op.vec * buffer.dtype.bytes}" + "_cached" * op.cached)
     exprs = place_exprs(w, op, op.threads)
     slot = slot_offset(w, op.slot)
     with w.registers("r", layout.registers, op.vec, w.first_holder(layout)) as r, w.positions(op.threads, exprs, r):

@@ -110,11 +110,14 @@ def to_float8(form: str, limit: str, compare: str, bits: str, what: str) -> Help
     )
 
 
-def cp_async(size: int) -> Helper:
-    """Global to shared; an inactive copy writes zeros (source size 0) and reads nothing."""
-    cache = "cg" if size == 16 else "ca"
+def cp_async(size: int, cached: bool = False) -> Helper:
+    """Global to shared; an inactive copy writes zeros (source size 0) and reads nothing.
+
+    ``cached``: 16 bytes go through L1, as fewer do in any case (PTX ISA, cp.async).
+    """
+    cache, name = "cg" if size == 16 and not cached else "ca", f"{size}_cached" if cached else str(size)
     return Helper(
-        f"__device__ __forceinline__ void cp_async_{size}(u32 shared, const void* global, bool active) {{\n"
+        f"__device__ __forceinline__ void cp_async_{name}(u32 shared, const void* global, bool active) {{\n"
         f'    asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"\n'
         f'                 :: "r"(shared), "l"(global), "r"(active ? {size} : 0) : "memory");\n}}'
     )

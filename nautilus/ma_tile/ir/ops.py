@@ -287,9 +287,12 @@ class SharedStore:
     start: int | None = declare(INTEGER, default=None)
 
 
-@op(MA, "cp.async $slot, $buffer[$index]( where $mask)? vec $vec threads $threads( mbar $mbar)?")
+@op(MA, "cp.async $slot, $buffer[$index]( where $mask)? vec $vec( $cached)? threads $threads( mbar $mbar)?")
 class AsyncCopy:
-    """Copies a global tile to a stage of shared memory; ``index`` and ``mask`` are over the buffer's tile axes."""
+    """Copies a global tile to a stage of shared memory; ``index`` and ``mask`` are over the buffer's tile axes.
+
+    ``cached``: vectors of 16 bytes stay in L1, as shorter ones do.
+    """
 
     slot: Slot = declare(COPY_SLOT)
     buffer: str = declare(READ_MEMORY)
@@ -299,6 +302,7 @@ class AsyncCopy:
     threads: str = declare(LAYOUT)
     mbar: tuple[str, Expr] | None = declare(BARRIER_STAGE, default=None)
     span: Span = SPAN
+    cached: bool = declare(flag("cached"), default=False)
 
 
 @op(MA, "cp.commit", Effect.COMMIT)

@@ -15,6 +15,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
+from nautilus.core.index.sizes import nominal, volume
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
@@ -41,12 +42,14 @@ from nautilus.ma_tile.lowering.operands.computed_operands import turned, users
 from nautilus.ma_tile.lowering.operands.shared_tiles import positions_of
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes, spill_place
+from nautilus.targets.limits import VECTOR_BYTES
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
 VECTOR = 512  # largest number of elements of a vector that is copied with the operands of a loop
 SHARED = 4  # threads that read each of its elements, at least
 BYTE = 8  # bits of an element of a matrix that is copied ahead of the work on it
+FEW_LINES, MANY_BLOCKS = 1 << 14, 512  # bytes of a tensor, and blocks that read it, with which it is hot
 MANY_ROWS = 32  # rows for which scaled matrices of bytes are copied ahead
 BYTES_AHEAD = 8  # of its elements that one thread copies at a time, at least
 
@@ -368,10 +371,21 @@ class _WarpLowering(Lowering):
             self.b.emit(ma.SharedStore(slot, frag, vec, span=op.span), entry.depth)
         return slot
 
+    def _is_hot(self, buffer: Buffer) -> bool:
+        """Whether many blocks read the few lines of ``buffer``, which then are those of few slices of L2.
+
+        A slice gives one line 64 bytes in a cycle (a filter of 64 taps in 8192 blocks: 94 us on an H200, all of it
+        for the filter).  L1 gives it to later blocks of a multiprocessor.
+        """
+        blocks = prod(nominal(g.extent) for g in self.kernel.grid)
+        return nominal(volume(buffer.shape)) * buffer.dtype.bytes <= FEW_LINES and blocks >= MANY_BLOCKS
+
     def _copy(self, entry: Entry, op: vr.LoadOp, copy: CopyPlan, slot: Slot) -> None:
         """The tile that ``op`` loads to shared memory, asynchronously."""
         index = tuple(self.expr(e, copy.threads) for e in op.index)
         mask = None if op.mask is None else self.expr(op.mask, copy.threads)
         threads = self.b.layout(copy.threads, "copy_" + "_".join(a.name for a in copy.axes))
-        self.b.emit(ma.AsyncCopy(slot, op.buffer, index, mask, copy.vec, threads, None, op.span), entry.depth)
+        cached = copy.vec * op.result.type.dtype.bytes == VECTOR_BYTES and self._is_hot(self.buffers[op.buffer])
+        made = ma.AsyncCopy(slot, op.buffer, index, mask, copy.vec, threads, None, op.span, cached)
+        self.b.emit(made, entry.depth)
         self.b.emit(ma.AsyncCommit(op.span), entry.depth)

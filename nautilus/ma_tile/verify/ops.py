@@ -250,6 +250,9 @@ def cp_async(s: KernelScope, op: AsyncCopy) -> None:
     s.need(source.dtype is buffer.dtype, "copies keep the type", f"{source.dtype}, not {buffer.dtype}")
     size = op.vec * buffer.dtype.bytes
     s.need(size in (4, 8, 16), "copies move 4, 8 or 16 bytes", str(size))
+    s.need(
+        size == 16 or not op.cached, "copies of 16 bytes are cached where they say so, shorter ones always", str(size)
+    )
     need_vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
     if op.mbar is not None:
         s.mbar(*op.mbar)

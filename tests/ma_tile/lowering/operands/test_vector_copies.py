@@ -49,3 +49,15 @@ def test_positions_of_gathered_rows_are_loaded_where_the_copies_need_them(tmp_pa
 
 def test_bytes_that_are_converted_are_copied_with_the_operands(tmp_path: Path) -> None:
     assert accesses(BYTES, tmp_path, "W") == {AsyncCopy}
+
+
+def test_copies_of_few_lines_that_many_blocks_read_stay_in_l1(tmp_path: Path) -> None:
+    text = """
+        dim B = 64, N = 8192, L = 64
+        input x: f32[B, N], h: f32[L]
+        output y: f32[B, N * 4]
+        y[b, m] = sum[l | (m - l) % 4 == 0 and m >= l](h[l] * x[b, (m - l) // 4])
+    """
+    module = compile_file(Request(tmp_path / "w.naut", "sm_90a", text=text)).modules["ma-tile"]
+    copies = [op for op in walk_ops(module.kernels[0].body) if isinstance(op, AsyncCopy)]
+    assert {(op.buffer, op.vec, op.cached) for op in copies} == {("h", 4, True), ("x", 1, False)}
