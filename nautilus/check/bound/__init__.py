@@ -53,19 +53,18 @@ not derived by formulas but evaluated: the program runs in float64 with an error
 arithmetic (Parker, 1997), and the change of the result is its norm-wise sensitivity, with all correlations and all
 cancellation.  An error is uniform in [-2 u, 2 u], which is three times the root mean square of a rounding error; the
 bound is the largest of three such runs.  In two further runs, all elements of a rounding have one relative error of
-1.25 u: equal inputs are rounded in one direction.  One of these two has the errors that cancel least.  Where many
-elements have a term in common, as in ``x - mean``, the elements of a binade have one rounding error: the term is
-rounded to their spacing.  Where a tensor core adds one sum to another in its accumulator, what it cuts off the second
-sum has the sign of the first one.  A unit roundoff of the output is
-added, unless its type is the one in which it is computed.  Where an output has many
-elements, its error varies little between inputs, and the bound holds with a margin of about three.  A single number
-has an error that is normally distributed, six standard deviations of which are allowed: the error of n evaluated
-elements is multiplied by 1 + 1 / sqrt(n), where their roundings have independent errors.  Few elements are evaluated
-on six inputs together, and on given inputs in twelve random runs instead of three.  Where fewer than four elements
-have most of the error of a sample, as in a softmax of large logits, it is found again at 4096 elements, or where the
-output has fewer, on up to 32 inputs, of which the largest error counts.  An output of up to three numbers that may all
-be close to 0, as a sum of terms of both signs is, has the figure on most inputs; ``check`` and ``bench`` judge it by
-the errors on theirs.
+1.25 u: equal inputs are rounded in one direction, and negated ones in the opposite one.  One of these two has the
+errors that cancel least.  Where many elements have a term in common, as in ``x - mean``, the elements of a binade have
+one rounding error: the term is rounded to their spacing.  Where a tensor core adds one sum to another in its
+accumulator, what it cuts off the second sum has the sign of the first one.  A unit roundoff of the output is added,
+unless its type is the one in which it is computed.  Where an output has many elements, its error varies little between
+inputs, and the bound holds with a margin of about three.  A single number has an error that is normally distributed,
+six standard deviations of which are allowed: the error of n evaluated elements is multiplied by 1 + 1 / sqrt(n), where
+their roundings have independent errors.  Few elements are evaluated on six inputs together, and on given inputs in
+twelve random runs instead of three.  Where fewer than four elements have most of the error of a sample, as in a softmax
+of large logits, it is found again at 4096 elements, or where the output has fewer, on up to 32 inputs, of which the
+largest error counts.  An output of up to three numbers that may all be close to 0, as a sum of terms of both signs is,
+has the figure on most inputs; ``check`` and ``bench`` judge it by the errors on theirs.
 
 Values that cancel.  Where terms may cancel under a root, in a divisor or in a logarithm, as in ``1 / (x + y + z)``, or
 decide a comparison between two different values, the largest errors have no bound, and a norm is that of a few

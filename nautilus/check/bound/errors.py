@@ -27,7 +27,7 @@ from nautilus.check.bound.exactness import (
     unit,
 )
 from nautilus.check.bound.operands import AROUND, engine_of, in_lanes, multiplies, without_matrices
-from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts
+from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts, largest_others
 from nautilus.check.bound.sums.orders import (
     LANES,
     LARGEST,
@@ -40,6 +40,7 @@ from nautilus.check.bound.sums.orders import (
     lanes_of,
     multiplications,
     partial_sums,
+    with_signs_of,
 )
 from nautilus.check.compare import add_relative, spacing
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
@@ -397,7 +398,7 @@ class Rounding(Evaluator):
         value = self.summed(e, parts, count, additions(count), accumulations(self.engine(e), count, cut), size)
         if self.parted(e) and self.engine(e) is None:
             squares = reduce_array("sum", terms * terms, axes, DType.F64)
-            value = in_parts(value, squares, count, self.others(e), *self.common(value))
+            value = in_parts(value, squares, count, self.others(e), self.of_sums(value), self.loss())
 
         def sums() -> tuple[Array, Array]:
             signed, sizes = (reduce_array("sum", x, axes, DType.F64) for x in (terms, np.abs(terms)))
@@ -418,10 +419,12 @@ class Rounding(Evaluator):
         parts = (left[:, :, a:b] @ right[:, a:b] for a, b in pairwise(cuts))
         cut_off = accumulations(engine, count)
         value = self.summed(e, parts, count, cut_off or count, cut_off)
-        if engine is None and self.parted(e):
-            value = in_parts(value, (left * left) @ (right * right), count, self.others(e), *self.common(value))
-        if is_short:
-            value = in_few_bits(value, (left * left) @ (right * right), count, *self.common(value))
+        if is_short or (engine is None and self.parted(e)):
+            squares, errors = (left * left) @ (right * right), self.of_sums(value)
+            if is_short:
+                value = in_few_bits(value, squares, count, errors, self.probe.coherent)
+            else:
+                value = in_parts(value, squares, count, self.others(e), errors, self.loss())
         return self.in_range(e, value, lambda: (left @ right, np.abs(left) @ np.abs(right)), left, right)
 
     def in_range(self, e: Reduce, value: Array, sums: Callable[[], tuple[Array, Array]], *terms: Array) -> Array:
@@ -437,17 +440,20 @@ class Rounding(Evaluator):
         return np.where(meet, np.nan, np.where(beyond, np.copysign(np.inf, value), value))
 
     def parallel(self, cut: SplitPlan | None) -> tuple[int, int] | None:
-        """The parts of a sum with this ``cut``, and the partial sums of each that are found at the same time.
-
-        None: nothing is known.
-        """
+        """The parts of a sum with this ``cut``, and the partial sums of each at the same time; None: not known."""
         if cut is not None:
             return cut.splits, lanes_of(cut)
         return (1, LANES) if self.d.name in self.how.in_lanes else None
 
-    def common(self, total: Array) -> tuple[Array, float]:
-        """The errors of the elements ``total`` in units of the largest one, and how much of it all have in common."""
-        return self.signs(total.shape), self.probe.size if self.probe.coherent else 0.0
+    def of_sums(self, total: Array) -> Array:
+        """The errors of the sums ``total`` in units of the largest one."""
+        drawn = self.signs(total.shape)
+        return with_signs_of(total, drawn) if self.probe.coherent else drawn
+
+    def loss(self) -> float:
+        """How much of the largest error sums lose together; below 0: they gain it."""
+        side = -1.0 if self.probe.opposed and next(self.shared.sums) % 2 else 1.0
+        return side * self.probe.size if self.probe.coherent else 0.0
 
     def engine(self, e: Reduce) -> DType | None:
         """See :func:`engine_of`."""
@@ -459,9 +465,7 @@ class Rounding(Evaluator):
 
     def others(self, e: Reduce) -> float:
         """The largest factor of an error of one factor of the products ``e``: the product of the others, for each."""
-        found = [np.abs(self.value(f).array) for f in factors(e.body, AROUND)]
-        largest = [float(np.max(x, initial=0.0, where=np.isfinite(x))) for x in found]
-        return sum(prod(largest[:n] + largest[n + 1 :]) for n in range(len(largest)))
+        return largest_others([self.value(f).array for f in factors(e.body, AROUND)])
 
     def summed(
         self, e: Reduce, parts: Any, count: int, chain: float, cuts: float = 0.0, size: Array | None = None
@@ -487,9 +491,10 @@ class Rounding(Evaluator):
         least = self.floor(e.dtype)
         if least and not float(np.max(np.abs(total), initial=0.0)) <= LARGEST:
             total = np.where(np.abs(total) > LARGEST, np.copysign(np.inf, total), total)
-        size = np.maximum(size, least * (total != 0.0))
-        moved = total + np.where(np.isfinite(size), size, 0.0) * self.signs(total.shape)
+        size = np.maximum(np.where(np.isfinite(size), size, 0.0), least * (total != 0.0))
         if cuts and self.probe.coherent:  # every partial sum loses magnitude
-            side = -1.0 if self.probe.opposed and next(self.shared.sums) % 2 else 1.0
-            moved = moved - side * self.probe.size * _CUT * u * cuts * prefixes / number
+            lost = _CUT * u * cuts * prefixes / number
+            moved = total - self.loss() * np.copysign(np.hypot(size, lost), lost)
+        else:
+            moved = total + size * self.of_sums(total)
         return np.where(np.isfinite(total), moved, total)

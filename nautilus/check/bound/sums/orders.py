@@ -126,6 +126,12 @@ def _products(rows: Array) -> Iterator[Array]:
     yield rows[..., 0]
 
 
+def with_signs_of(totals: Array, error: Array) -> Array:
+    """An ``error`` that all sums have, negated where sums ``totals`` of both signs are: so are their terms."""
+    negative = np.signbit(totals)
+    return error if negative.all() else np.where(negative, -error, error)
+
+
 def partial_sums(terms: Array, axes: tuple[int, ...], count: int) -> list[Array]:
     """``terms`` summed over ``axes`` in ``count`` parts of one of them, whose sums one after another are largest.
 

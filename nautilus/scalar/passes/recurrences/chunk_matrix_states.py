@@ -58,9 +58,10 @@ Legality.
   its condition.  An infinite ``u`` leaves the sums over ``d``, so that it gives an infinity where terms of both signs
   would give NaN, as any factor that leaves a sum does.
 * ``q`` enters the sum over ``s``, which an infinite number must not.  Where it may be infinite, a row ``q[p, t]`` with
-  such an element is replaced: by the sign of infinite elements, and by the others times ``LEAST``, so that NaN stays,
-  and so does inf in the state, unless it meets one of the others that f16 rounds to 0.  The result times inf is what
-  the infinite elements make of the state.
+  such an element is replaced: by the sign of infinite elements, and by the others times 0, so that NaN stays.  The
+  result times inf is what the infinite elements make of the state; it is NaN where the others meet an infinite state.
+  A small factor in place of 0 would keep such an infinity, but not the sign of every result: the finite state that the
+  others meet may be larger than that of the infinite elements by more than the inverse of the factor.
 * No step leaves the state out by a condition.
 * ``f``, ``k`` and ``x`` are never infinite where there are corrections, so that no element of the system is.
 

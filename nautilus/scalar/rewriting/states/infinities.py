@@ -11,7 +11,6 @@ from nautilus.core.expr.products import strip_conversions
 from nautilus.core.index.sizes import extent_expr, total
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.matrix_states import Reader
 from nautilus.scalar.rewriting import kernel_of
 
@@ -32,9 +31,9 @@ def without_infinities(c: StateChunks, r: Reader) -> tuple[Expr, Expr]:
     huge = Op("eq", (op("abs", q), Const(math.inf, c.dtype)), DType.BOOL)
     some = c.define(f"{name}_infinite", par, huge, m.rows, None, "any")
     bad: Expr = Load(some.name, tuple(Var(a.name) for a in par), DType.BOOL, m.span)
-    one, least = number(1, c.dtype), Const(LEAST, c.dtype)
-    sign = op("select", Op("lt", (q, number(0, c.dtype)), DType.BOOL), Const(-1.0, c.dtype), one)
-    value = op("select", bad, op("select", huge, sign, op("mul", q, least)), q)
+    zero, one = number(0, c.dtype), number(1, c.dtype)
+    sign = op("select", Op("lt", (q, zero), DType.BOOL), Const(-1.0, c.dtype), one)
+    value = op("select", bad, op("select", huge, sign, op("mul", q, zero)), q)
     axes = (*par, *m.rows)
     stored = strip_conversions(q)
     short = stored.dtype if isinstance(stored, Load) and stored.dtype.is_half else c.dtype

@@ -421,6 +421,18 @@ def test_what_the_recurrence_defines_is_the_same_beside_inf_and_nan(name: str, s
     np.testing.assert_allclose(b[good], a[good], atol=1e-5 * np.abs(a[good]).max(initial=0.0))
 
 
+def test_the_state_of_infinite_elements_alone_says_the_sign() -> None:
+    """The other elements of the row meet a state that is much larger."""
+    spec, inputs = drawn("a gate")
+    before, after = chunked(spec, certified=False)
+    q, k = (np.array(inputs[n]) for n in ("q", "k"))
+    q[:, 41] = q[:, 40]
+    q[:, 40, 2], q[:, 41, 2], k[:, 40, 1] = np.inf, -np.inf, 1e37
+    want, got = (run_program(p, {**inputs, "q": q, "k": k}, {}, "typed")["Y"][:, 40:42] for p in (before, after))
+    assert np.isinf(want).all()
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize(
     "decay",
     [

@@ -15,7 +15,7 @@ from nautilus.driver import Request
 from nautilus.scalar.passes.recurrences import chunk_matrix_states
 
 GATES = """
-dim H = 2, T = 45, D = 32, E = 16
+dim H = 2, T = 36, D = 32, E = 16
 input q: bf16[H, T, D], k: bf16[H, T, D], v: bf16[H, T, E], g: f32[H, T]
 output Y: f32[H, T, E]
 recur {
