@@ -31,6 +31,7 @@ from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts, larges
 from nautilus.check.bound.sums.orders import (
     LANES,
     LARGEST,
+    LARGEST_STORED,
     accumulations,
     additions,
     apart,
@@ -196,26 +197,25 @@ class Rounding(Evaluator):
             drawn *= self.probe.size
         return drawn
 
-    def moved(self, x: Array, relative: float, least: float = 0.0) -> Array:
-        """``x`` with errors of up to ``relative`` of each element, and of at least ``least`` where it is not 0."""
+    def moved(self, x: Array, relative: float, least: float = 0.0, limit: float = LARGEST) -> Array:
+        """``x`` with errors of up to ``relative``, of at least ``least`` where not 0, infinite beyond ``limit``."""
         xi = np.asarray(self.signs(x.shape), np.float64 if relative < U32 else None)  # in f32, 1 + U64 is 1
         if not (least and x.size):
             return add_relative(x, relative, xi)
-        small = np.abs(x)
-        most = float(small.max())
-        if not most <= LARGEST:  # of an f32 operation
-            x = np.where(small > LARGEST, np.copysign(np.inf, x), x)
+        most = float((small := np.abs(x)).max())
+        if not most <= limit:
+            x = np.where(small > limit, np.copysign(np.inf, x), x)
         if float(np.fmin.reduce(small, axis=None)) * relative < least:  # of numbers, where some are NaN
             if self.probe.coherent:  # such a number may be 0, whose product with inf is NaN
                 x = np.where(small < least, 0.0, x)
-            if most <= LARGEST and small.shape and small.dtype == np.float64:  # in place
+            if most <= limit and small.shape and small.dtype == np.float64:  # in place
                 np.maximum(np.multiply(small, relative, out=small), least, out=small)
                 small[x == 0.0] = 0.0
                 small *= xi
                 small += x
                 return np.asarray(small)
             size = np.where(x == 0.0, 0.0, np.maximum(relative * small, least))
-            if most <= LARGEST:
+            if most <= limit:
                 return np.asarray(x + size * xi)
             return np.where(np.isfinite(x), x + np.where(np.isfinite(size), size, 0.0) * xi, x)
         return add_relative(x, relative, xi)
@@ -247,7 +247,7 @@ class Rounding(Evaluator):
         dtype = self.d.stored
         if dtype in (DType.F32, DType.F64):  # an interpreter over the reals may or may not round to a compute type
             rounds = self.d.expr.dtype is not dtype or self.computed(self.d.expr)
-            return self.moved(made, max(unit(dtype), U64), self.floor(dtype)) if rounds else made
+            return self.moved(made, max(unit(dtype), U64), self.floor(dtype), LARGEST_STORED) if rounds else made
         out = round_to(made, dtype)
         return self.flipped(out, spacing(out, dtype)) if self.computed(self.d.expr) else out
 
@@ -372,7 +372,7 @@ class Rounding(Evaluator):
         if keeps(target, source):
             return x
         if target is DType.F32:
-            return self.moved(x, U32, self.floor(target))
+            return self.moved(x, U32, self.floor(target), LARGEST_STORED)
         return self.flipped(x, spacing(x, target)) if self.computed(e.args[0]) else x
 
     # ---- reductions

@@ -17,6 +17,7 @@ from nautilus.frontend.spec import Spec
 #: Magnitudes of f32 results above this are taken as infinite: 2^8 below the largest one, because a kernel may compute
 #: a multiple of an intermediate result, or the terms of a sum in another order.
 LARGEST: Final = 2.0**120
+LARGEST_STORED: Final = (2.0 - 2.0**-23) * 2.0**127  # of a number that becomes one of f32
 #: Parallel partial sums of a reduction outside the tensor core.
 LANES: Final = 32
 #: Terms that one lane holds of a short sum.
