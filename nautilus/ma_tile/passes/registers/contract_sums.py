@@ -8,13 +8,12 @@ window, takes a multiplication and an addition for each term.  A sum with factor
     %s = reduce sum %t over k
 
 A condition of the terms becomes one of the sum, whose multiply-adds are then predicated.  A sum without factors keeps
-its condition in the same way.  More conditions than predicate registers (:data:`PREDICATES`) stay selections, which
-need neither branches nor comparisons again: with 32 of them, sums of rows that are chosen take 120 us on an H200, and
-87 us with selections.
+its condition in the same way.
 
 A product has one register for each term, and its factors have to live until the sum reads them.  Where that takes more
 registers, an instruction less is worth them only in terms that are short (:data:`SHORT`): a divergence that weighs
-differences of logarithms by exponentials has 165 registers with multiply-adds, 120 without, and takes longer.
+differences of logarithms by exponentials has 165 registers with multiply-adds and the masks of its tail, 120 without,
+and takes longer.
 
 Domain.  The sum of the rounded terms and the sum of the exact ones are equal over the reals.  The sum rounds less
 often, so that bounds of its error hold.  A reduction is not changed if
@@ -39,7 +38,6 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import ConstOp, Frag, MapOp, MemKernel, MemModule, MemOp, ReduceOp, walk_ops
 from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 
-PREDICATES = 6  # conditions of a thread that its predicate registers hold, beside one for what else is compared
 SHORT = 8.0  # instructions for each term, below which its factors have more registers than the product
 
 
@@ -139,11 +137,12 @@ def _with_factors(op: ReduceOp, values: _Values) -> tuple[ReduceOp, frozenset[st
     term = values.once(op.arg)
     made = op
     if term is not None and term.op == "select" and values.is_zero(term.args[2]) and _is_whole(term.args[1], op.arg):
-        if values.registers(term.args[0]) > PREDICATES:
+        inner = values.once(term.args[1])
+        if inner is not None and inner.op == "mul" and not values.are_worth(inner.args, op.arg):
             return op, frozenset()
         names.add(term.result.name)
         made = replace(made, arg=term.args[1], where=term.args[0])
-        term = values.once(made.arg)
+        term = inner
     if term is not None and term.op == "mul" and values.are_worth(term.args, made.arg):
         whole = next((n for n, a in enumerate(term.args) if _is_whole(a, made.arg)), None)
         if whole is not None:

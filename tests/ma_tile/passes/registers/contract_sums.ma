@@ -103,29 +103,6 @@ module t target sm_80 {
   }
 }
 
-; CASE: more conditions than predicate registers stay selections
-; RUN: contract-sums
-; UNCHANGED
-module t target sm_80 {
-  input X: f32[32, 8]
-  input C: i32[8]
-  output Z: f32[32]
-  kernel t grid 1 warps 1 min_blocks 1 {
-    layout #i = reg() lane(i:32x1) warp()
-    layout #k = reg(k:8x1) lane(*:32) warp()
-    layout #i_k = reg(k:8x1) lane(i:32x1) warp()
-    %x = ld.global X[i, k] vec 4 : f32[i: 32, k: 8] #i_k
-    %n = ld.global C[k] vec 4 : i32[k: 8] #k
-    %zero_n = const 0 : i32[k: 8] #k
-    %c = ge %n, %zero_n : bool[k: 8] #k
-    %p = mul %x, %x : f32[i: 32, k: 8] #i_k
-    %zero = const 0.0 : f32[i: 32, k: 8] #i_k
-    %t = select %c, %p, %zero : f32[i: 32, k: 8] #i_k
-    %s = reduce sum %t over k : f32[i: 32] #i
-    st.global Z[i], %s vec 1
-  }
-}
-
 ; CASE: the factors of long terms have more registers than their products
 ; RUN: contract-sums
 ; UNCHANGED
@@ -142,6 +119,29 @@ module t target sm_80 {
     %l = log %y : f32[i: 32, k: 4] #i_k
     %p = mul %e, %l : f32[i: 32, k: 4] #i_k
     %s = reduce sum %p over k : f32[i: 32] #i
+    st.global Z[i], %s vec 1
+  }
+}
+
+; CASE: such terms keep their condition
+; RUN: contract-sums
+; UNCHANGED
+module t target sm_80 {
+  input X: f32[32, 4]
+  input Y: f32[32, 4]
+  output Z: f32[32]
+  kernel t grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #i_k = reg(k:4x1) lane(i:32x1) warp()
+    %x = ld.global X[i, k] vec 4 : f32[i: 32, k: 4] #i_k
+    %y = ld.global Y[i, k] vec 4 : f32[i: 32, k: 4] #i_k
+    %e = exp %x : f32[i: 32, k: 4] #i_k
+    %l = log %y : f32[i: 32, k: 4] #i_k
+    %p = mul %e, %l : f32[i: 32, k: 4] #i_k
+    %c = index i + k < 14 : bool[i: 32, k: 4] #i_k
+    %zero = const 0.0 : f32[i: 32, k: 4] #i_k
+    %t = select %c, %p, %zero : f32[i: 32, k: 4] #i_k
+    %s = reduce sum %t over k : f32[i: 32] #i
     st.global Z[i], %s vec 1
   }
 }
