@@ -2,33 +2,29 @@
 
 Each decision starts from what the rules say.  Where the structure of a program suggests another plan, both are lowered
 to MA-tile IR (:mod:`nautilus.passes.selection.trial`), and the one with the shorter predicted time is taken, if the
-gain is clear.  A kernel of several definitions that was refused with its first plans has smaller tiles on the next
-rung of the ladder (:mod:`nautilus.core.fallbacks`); these may take longer than kernels of its definitions, which have
-large tiles and store what one kernel would keep, so that both are lowered.  Candidates are generated for few programs,
-so most compilations make no trial.
+gain is clear.  Candidates are generated for few programs, so most compilations make no trial.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from nautilus.core.fallbacks import EPILOGUES, LIGHTER, NO_FALLBACKS, SMALLER, Fallbacks
+from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity, first_equal
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import copy_choice, inline_choice, narrow_choice, split_choice
-from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt
+from nautilus.passes.selection.trial import ATTEMPTS, MARGIN, Trial, apart, attempt, smaller
 from nautilus.planner.groups import known_of
 from nautilus.planner.kernels import grouped
 from nautilus.planner.planner import Planner
 from nautilus.planner.products.dots import dot_of
 from nautilus.scalar.ir import Program
 
-MARGIN = 0.1  # relative gain by the cost model below which the kernel stays
-_ROUNDS = 3  # attempts to part kernels of what was apart
 _BEFORE = SCALAR.before("fuse")  # its result is divided into kernels
+_BEFORE_SPLITS = SCALAR.before("split-k-update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,8 @@ class PricedPlanner:
         elif before == "rematerialise" and given.copies is None:
             found = copy_choice.choose(program, self._context(decided))
         elif before == "split-k-update" and given.splits is None and not given.batch_invariant:
-            found = split_choice.choose(program, self._context(given))
+            context = self._context(given)  # the splits of kernels that are parted later would be those of one kernel
+            found = split_choice.choose(program, context) or _apart_where_smaller(program, context, _BEFORE_SPLITS)
         elif before == "fuse" and (chosen := _with_other_kernels(program, self._context(given))) is not None:
             return chosen.schedule, chosen.fallbacks
         if found is None:
@@ -101,7 +98,7 @@ def _by_rules(
 
 
 def _with_other_kernels(program: Program, context: Context) -> Trial | None:
-    return _stored_where_lighter(program, context) or _apart_where_smaller(program, context)
+    return _stored_where_lighter(program, context) or _apart_where_smaller(program, context, _BEFORE)
 
 
 def _stored_where_lighter(program: Program, context: Context) -> Trial | None:
@@ -114,11 +111,11 @@ def _stored_where_lighter(program: Program, context: Context) -> Trial | None:
     names = frozenset[str]().union(*(_operands(program, name, known) for name in lighter))
     if not names:
         return None
-    apart = attempt(program, replace(context, fallbacks=known.storing(names)), _BEFORE)
-    together = attempt(program, context, _BEFORE, ATTEMPTS) if apart is not None else None
-    if apart is None or (together is not None and together.seconds < (1 - MARGIN) * apart.seconds):
+    storing = attempt(program, replace(context, fallbacks=known.storing(names)), _BEFORE)
+    together = attempt(program, context, _BEFORE, ATTEMPTS) if storing is not None else None
+    if storing is None or (together is not None and together.seconds < (1 - MARGIN) * storing.seconds):
         return None
-    return apart
+    return storing
 
 
 def _operands(program: Program, kernel: str, fallbacks: Fallbacks) -> frozenset[str]:
@@ -132,33 +129,8 @@ def _operands(program: Program, kernel: str, fallbacks: Fallbacks) -> frozenset[
     return frozenset(n for n in read & plain if defs[n].buffer.dtype.bytes <= 2)
 
 
-def _apart_where_smaller(program: Program, context: Context) -> Trial | None:
+def _apart_where_smaller(program: Program, context: Context, after: str) -> Trial | None:
     """The trial with the kernels of :data:`SMALLER` plans apart, where it is the faster one; None elsewhere."""
-    assert context.schedule is not None
-    if not _smaller(context.fallbacks):
+    if not smaller(context.fallbacks):
         return None
-    together = attempt(program, context, _BEFORE, ATTEMPTS)
-    best, fallbacks = together, context.fallbacks
-    for _ in range(_ROUNDS):  # what reads a definition is first, and may have taken it into another kernel
-        fallbacks = _apart(fallbacks, _smaller(fallbacks))
-        apart = attempt(program, replace(context, fallbacks=fallbacks), _BEFORE, ATTEMPTS)
-        if apart is None:
-            break
-        best = apart if best is None or apart.seconds < best.seconds else best
-        fallbacks = apart.fallbacks
-        if not _smaller(fallbacks):
-            break
-    if best is together or best is None:
-        return None
-    return best if together is None or best.seconds < (1 - MARGIN) * together.seconds else None
-
-
-def _smaller(fallbacks: Fallbacks) -> list[str]:
-    """The kernels that have smaller plans."""
-    return [name for name, step in fallbacks.taken if step == SMALLER]
-
-
-def _apart(fallbacks: Fallbacks, names: list[str]) -> Fallbacks:
-    steps = {**dict(fallbacks.taken), **dict.fromkeys(names, EPILOGUES)}
-    excesses = {k: x for k, x in fallbacks.excesses if k not in names}
-    return replace(Fallbacks.of(steps, excesses, fallbacks.spilling), failures=fallbacks.failures)
+    return apart(program, context, attempt(program, context, after, ATTEMPTS), after)

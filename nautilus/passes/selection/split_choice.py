@@ -23,7 +23,7 @@ from nautilus.core.tiles import floor_pow2
 from nautilus.cost.model import KernelEstimate
 from nautilus.passes.manager import Context, prepared, steps
 from nautilus.passes.pipelines import SCALAR
-from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt, planned
+from nautilus.passes.selection.trial import ATTEMPTS, Trial, apart, attempt, planned
 from nautilus.planner.chunks import warp_chunks
 from nautilus.planner.cuts import twice
 from nautilus.planner.rowwise.turned import contiguous, sectors
@@ -85,6 +85,7 @@ def choose(program: Program, context: Context, below: float = inf) -> Trial | No
     if not any(_may_split(d, many, defs) for d in defs.values()) or not _leaves_idle(program, context, defs, many):
         return None
     best = attempt(program, context, _BEFORE, ATTEMPTS)
+    best = apart(program, context, best, _BEFORE) or best
     if best is None or best.seconds - _gain(best, defs, many) >= below:
         return best
     whole: set[str] = set()  # kernels of which no split is better

@@ -2,6 +2,11 @@
 
 A trial of what the rules say goes down the ladder of conservative fallbacks as the driver does, so that its time is
 that of the kernels that the driver would emit.
+
+A kernel of several definitions that was refused with its first plans has smaller tiles on the rung
+:data:`~nautilus.core.fallbacks.SMALLER`.  These may take longer than kernels of its definitions, which have large tiles
+and store what one kernel would keep, so that both are tried (:func:`apart`): before reductions are cut into chunks,
+because kernels that are apart may have few blocks.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError
-from nautilus.core.fallbacks import Fallbacks
+from nautilus.core.fallbacks import EPILOGUES, SMALLER, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.schedule import Schedule
@@ -24,6 +29,8 @@ from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 
 ATTEMPTS = 8  # attempts of a trial of what the rules say; a candidate that fails once is dropped
+MARGIN = 0.1  # relative gain by the cost model below which a kernel with smaller tiles stays
+_ROUNDS = 3  # attempts to part kernels of what was apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,38 @@ def attempt(program: Program, context: Context, after: str, attempts: int = 1) -
         failed, attempts = (schedule, refusal), attempts - (not again)
         context = replace(context, fallbacks=rung)
     return None
+
+
+def apart(program: Program, context: Context, together: Trial | None, after: str) -> Trial | None:
+    """The trial of ``program``, the result of pass ``after``, with the kernels of :data:`SMALLER` plans apart.
+
+    None where it is not clearly faster than ``together``, the trial of ``context``, or where that has no such plans.
+    """
+    fallbacks, best = context.fallbacks if together is None else together.fallbacks, together
+    for _ in range(_ROUNDS):  # what reads a definition is first, and may have taken it into another kernel
+        if not smaller(fallbacks):
+            break
+        parted = attempt(program, replace(context, fallbacks=_parted(fallbacks)), after, ATTEMPTS)
+        if parted is None:
+            break
+        best = parted if best is None or parted.seconds < best.seconds else best
+        fallbacks = parted.fallbacks
+    if best is together or best is None:
+        return None
+    return best if together is None or best.seconds < (1 - MARGIN) * together.seconds else None
+
+
+def smaller(fallbacks: Fallbacks) -> list[str]:
+    """The kernels that have smaller plans."""
+    return [name for name, step in fallbacks.taken if step == SMALLER]
+
+
+def _parted(fallbacks: Fallbacks) -> Fallbacks:
+    """``fallbacks`` with the kernels of :data:`SMALLER` plans on the next rung."""
+    names = smaller(fallbacks)
+    steps = {**dict(fallbacks.taken), **dict.fromkeys(names, EPILOGUES)}
+    excesses = {k: x for k, x in fallbacks.excesses if k not in names}
+    return replace(Fallbacks.of(steps, excesses, fallbacks.spilling), failures=fallbacks.failures)
 
 
 def _tried(step: Step, module: Any, context: Context) -> Any:

@@ -30,7 +30,7 @@ from dataclasses import replace
 from math import gcd, prod
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Param, Var, free_vars, walk
+from nautilus.core.expr.nodes import Param, Var, free_vars, loads, walk
 from nautilus.core.index.linear import divided, linear
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
@@ -55,6 +55,7 @@ BLOCK_TERMS = 16384  # largest number of terms of a block
 VECTORS = 4  # least number of vectors of channels of neighbouring threads
 NEIGHBOURS = 4  # results of a thread along an axis, whose windows overlap
 HELD, HELD_RESULTS = 512, 64  # terms of the windows of one thread along vectors, and results
+HELD_APART = 128  # terms of those that have no element in common
 SHARING = 4  # neighbouring windows that have an element, at least
 RUNNING = 8  # terms, at least, as which running results of a thread count: they have registers in all steps
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
@@ -176,13 +177,15 @@ def _kept_is_last(d: Def) -> bool:
 class Vectors:
     """Windows along ``positions`` of vectors of ``width`` elements along ``channels``.
 
-    ``lines``: the axis along which windows of other positions share whole lines; empty where there is none.
+    ``lines``: the axis along which windows of other positions share whole lines; empty where there is none.  ``apart``:
+    the elements of a window are anywhere, as in rows that another tensor chooses.
     """
 
     channels: str
     positions: str
     width: int
     lines: str = ""
+    apart: bool = False
 
     def tiles(self, extents: Mapping[str, int], terms: int) -> tuple[dict[str, int], int]:
         """The tiles of a block of at most :data:`MIN_WARPS` warps, and its warps.  ``terms``: of a window."""
@@ -190,7 +193,8 @@ class Vectors:
         count = -(-extents[self.channels] // self.width)
         across = min(threads, floor_pow2(count))
         across = fitting(count, across, min(across, VECTORS), WASTE) or across
-        held = floor_pow2(max(1, min(HELD // terms, HELD_RESULTS) // self.width))
+        most = HELD_APART // terms if self.apart else min(HELD // terms, HELD_RESULTS)
+        held = floor_pow2(max(1, most // self.width))
         room = held * (threads // across)
         lines = min(NEIGHBOURS, held, ceil_pow2(extents[self.lines])) if self.lines else 1
         down = min(room // lines, ceil_pow2(extents[self.positions]))
@@ -245,7 +249,8 @@ def _vectors(d: Def, extents: Mapping[str, int]) -> Vectors | None:
             width = gcd(VECTOR_BYTES // ld.dtype.bytes, extents[last.name])
             positions = max(sliding[-1])
             lines = [x for names in sliding[:-1] for x in names if x not in (positions, last.name)]
-            found = Vectors(last.name, positions, width, lines[-1] if lines else "")
+            apart = any(loads(e) for e in ld.index)
+            found = Vectors(last.name, positions, width, lines[-1] if lines and not apart else "", apart)
             return found if last.name != positions and width > 1 else None
     return None
 

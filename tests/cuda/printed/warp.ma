@@ -650,3 +650,26 @@ module apart target sm_90a {
 ; CHECK: cluster_arrive();
 ; CHECK-NEXT: cluster_wait();
 ; CHECK: apart__z<<<6, 128, 0, stream>>>
+
+; CASE: a conversion to 8 bits rounds each element, and integers become no floats
+; PRINT: cuda
+module narrow target sm_90a {
+  input X: f32[32, 8]
+  input N: i32[32, 8]
+  output Y: f8e4m3[32, 8]
+  output M: u8[32, 8]
+  output S: f32[32, 8]
+  kernel Y grid 1 warps 1 min_blocks 1 {
+    layout #x = reg(j:8x1) lane(i:32x1) warp(*:1)
+    %x = ld.global X[i, j] vec 4 : f32[i: 32, j: 8] #x
+    %y = cast %x : f8e4m3[i: 32, j: 8] #x
+    st.global Y[i, j], %y vec 8
+    %s = cast %y : f32[i: 32, j: 8] #x
+    st.global S[i, j], %s vec 4
+    %n = ld.global N[i, j] vec 4 : i32[i: 32, j: 8] #x
+    %m = cast %n : u8[i: 32, j: 8] #x
+    st.global M[i, j], %m vec 8
+  }
+}
+; CHECK: pack_bytes(f32_to_e4m3(x[
+; CHECK: pack_bytes((unsigned char){{n[_a-z]*}}[

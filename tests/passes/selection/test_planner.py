@@ -52,3 +52,21 @@ def test_an_operand_that_leaves_too_few_registers_is_stored() -> None:
         assert result.context.schedule is not None
         kernels = result.context.schedule.kernels
         assert [x.name for x in kernels] == names and kernels[-1].mapping.engine == "warpgroup"
+
+
+# A convolution of bytes with a zero point: the sum of the weights, of which a kernel of products has whole tiles.
+ZERO_POINT = """
+    dim B = 32, H = 58, C = 128, F = 128
+    const O = H - 2
+    input X: u8[B, H, H, C]
+    input W: i8[3, 3, C, F]
+    output Y: f16[B, O, O, F]
+    Y[b, y: O, x: O, f] = f32(sum[r: 3, q: 3, c]((i32(X[b, y + r, x + q, c]) - 128) * i32(W[r, q, c, f])))
+"""
+
+
+def test_what_leaves_a_kernel_of_small_tiles_is_split() -> None:
+    """The splits of the rules are those for the kernels that the program has in the end."""
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=ZERO_POINT, until="ma-tile"))
+    assert result.context.schedule is not None
+    assert [c.op for c in result.context.schedule.splits or ()] == ["Y_sum_term"]

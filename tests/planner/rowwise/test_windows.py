@@ -48,6 +48,13 @@ LAST_2D = """
     output Y: f32[2, H, W, C]
     Y[b, y, x, c] = sum[r, s | 0 <= y + r - 1 < H and 0 <= x + s - 1 < W](X[b, y + r - 1, x + s - 1, c] * F[c, r, s])
 """
+CHOSEN = """
+    dim T = 256, K = 8, R = 2048, D = 2048
+    input Y: bf16[R, D], w: f32[T, K], at: i32[T, K]
+    output O: bf16[T, D]
+    assume -1 <= at[t, k] < R
+    O[t, d] = sum[k | at[t, k] >= 0](w[t, k] * Y[at[t, k], d])
+"""
 ALIGNED = """
     dim N = 1000
     const M = N // 2
@@ -135,11 +142,19 @@ def test_a_thread_has_windows_of_several_positions_along_vectors() -> None:
     assert vectors.tiles({"b": 8, "x": 4096, "c": 4096}, 4) == ({"b": 1, "x": 8, "c": 1024}, 4)
     assert vectors.tiles({"x": 4096, "c": 64}, 4) == ({"x": 128, "c": 64}, 4)
     assert vectors.tiles({"x": 3, "c": 16}, 16) == ({"x": 4, "c": 16}, 1)
+    chosen = Vectors("c", "x", 8, apart=True)  # rows that another tensor chooses have no element in common
+    assert chosen.tiles({"x": 4096, "c": 4096}, 8) == ({"x": 2, "c": 1024}, 4)
     lines = Vectors("c", "x", 8, "y")  # a block has windows of several lines
     assert lines.tiles({"y": 56, "x": 56, "c": 256}, 9) == ({"y": 4, "x": 4, "c": 256}, 4)
     (kernel,) = compiled(LAST.replace("90", "1024")).modules["ma-tile"].kernels
     held = {str(f) for f in kernel.layouts.values()}
     assert "reg(c:8x1, u:11x1) lane(c:32x8) warp(c:4x256)" in held  # eight windows of four elements
+
+
+def test_rows_that_another_tensor_chooses_are_few() -> None:
+    """They have no elements in common, and each one has a condition of its own."""
+    schedule = compiled(CHOSEN).context.schedule
+    assert schedule is not None and schedule.kernels[0].axis("t").tile == 2
 
 
 def test_loads_have_the_order_of_memory() -> None:

@@ -10,6 +10,11 @@ window, takes a multiplication and an addition for each term.  A sum with factor
 A condition of the terms becomes one of the sum, whose multiply-adds are then predicated.  A sum without factors keeps
 its condition in the same way.
 
+A product has one register for each term, and its factors have to live until the sum reads them.  Where that takes more
+registers, an instruction less is worth them only in terms that are short (:data:`SHORT`): a divergence that weighs
+differences of logarithms by exponentials has 165 registers with multiply-adds and the masks of its tail, 120 without,
+and takes longer.
+
 Domain.  The sum of the rounded terms and the sum of the exact ones are equal over the reals.  The sum rounds less
 often, so that bounds of its error hold.  A reduction is not changed if
 
@@ -23,14 +28,17 @@ No change under ``precision`` strict.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nautilus.core.expr.nodes import COMPARISONS
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import ConstOp, Frag, MapOp, MemKernel, MemModule, MemOp, ReduceOp, walk_ops
 from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
+
+SHORT = 8.0  # instructions for each term, below which its factors have more registers than the product
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +67,56 @@ def _compares(k: MemKernel) -> bool:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values of ``kernel``: ``maps`` and ``constants`` make them, and ``uses`` counts their readers."""
+
+    kernel: MemKernel
+    maps: Mapping[str, MapOp]
+    uses: Mapping[str, int]
+    constants: Mapping[str, ConstOp]
+
+    def once(self, value: Frag) -> MapOp | None:
+        """The operation that makes ``value`` for one reader; None for other values."""
+        return self.maps.get(value.name) if self.uses[value.name] == 1 else None
+
+    def is_zero(self, value: Frag) -> bool:
+        """Whether ``value`` is the constant 0."""
+        return value.name in self.constants and self.constants[value.name].value == 0
+
+    def registers(self, value: Frag) -> int:
+        """The registers that ``value`` has in a thread."""
+        return self.kernel.layouts[value.layout].registers
+
+    def are_worth(self, factors: tuple[Frag, ...], term: Frag) -> bool:
+        """Whether a multiply-add of ``factors`` saves more than their registers cost."""
+        ended = {a.name: a for a in factors if self.uses[a.name] == 1 and a.name not in self.constants}
+        if sum(self.registers(a) for a in ended.values()) <= self.registers(term):
+            return True
+        return self._instructions(ended.values(), term) < SHORT
+
+    def _instructions(self, values: Iterable[Frag], term: Frag) -> float:
+        """The instructions for each term that make ``values`` from what has fewer elements or was loaded."""
+        found, todo = dict[str, MapOp](), list(values)
+        while todo:
+            op = self.maps.get(todo.pop().name)
+            if op is not None and op.result.name not in found and self.registers(op.result) >= self.registers(term):
+                found[op.result.name] = op
+                todo += op.args
+        return sum(FUNCTIONS[op.op].issued or FUNCTIONS[op.op].slots for op in found.values())
+
+
 def _contracted(kernel: MemKernel) -> MemKernel:
     """``kernel`` whose sums are made of multiply-adds."""
     ops = list(walk_ops(kernel.body))
-    uses = Counter(name for op in ops for name in reads(op))
-    maps = {op.result.name: op for op in ops if isinstance(op, MapOp) and uses[op.result.name] == 1}
-    zeros = frozenset(op.result.name for op in ops if isinstance(op, ConstOp) and op.value == 0)
+    maps = {op.result.name: op for op in ops if isinstance(op, MapOp)}
+    constants = {op.result.name: op for op in ops if isinstance(op, ConstOp)}
+    values = _Values(kernel, maps, Counter(name for op in ops for name in reads(op)), constants)
     new: dict[str, ReduceOp] = {}
     gone = set[str]()
     for op in ops:
         if isinstance(op, ReduceOp) and op.combiner == "sum" and op.result.type.dtype is DType.F32:
-            made, names = _with_factors(op, maps, zeros)
+            made, names = _with_factors(op, values)
             if names:
                 new[op.result.name] = made
                 gone |= names
@@ -84,16 +131,19 @@ def _contracted(kernel: MemKernel) -> MemKernel:
     return replace(kernel, body=rebuild(kernel.body, rule))
 
 
-def _with_factors(op: ReduceOp, maps: Mapping[str, MapOp], zeros: frozenset[str]) -> tuple[ReduceOp, frozenset[str]]:
+def _with_factors(op: ReduceOp, values: _Values) -> tuple[ReduceOp, frozenset[str]]:
     """``op`` with its factors and its condition apart, and the values that are then not needed."""
     names = set[str]()
-    term = maps.get(op.arg.name)
+    term = values.once(op.arg)
     made = op
-    if term is not None and term.op == "select" and term.args[2].name in zeros and _is_whole(term.args[1], op.arg):
+    if term is not None and term.op == "select" and values.is_zero(term.args[2]) and _is_whole(term.args[1], op.arg):
+        inner = values.once(term.args[1])
+        if inner is not None and inner.op == "mul" and not values.are_worth(inner.args, op.arg):
+            return op, frozenset()
         names.add(term.result.name)
         made = replace(made, arg=term.args[1], where=term.args[0])
-        term = maps.get(made.arg.name)
-    if term is not None and term.op == "mul":
+        term = inner
+    if term is not None and term.op == "mul" and values.are_worth(term.args, made.arg):
         whole = next((n for n, a in enumerate(term.args) if _is_whole(a, made.arg)), None)
         if whole is not None:
             names.add(term.result.name)

@@ -102,3 +102,67 @@ module t target sm_80 {
     st.global Z[i], %s vec 1
   }
 }
+
+; CASE: the factors of long terms have more registers than their products
+; RUN: contract-sums
+; UNCHANGED
+module t target sm_80 {
+  input X: f32[32, 4]
+  input Y: f32[32, 4]
+  output Z: f32[32]
+  kernel t grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #i_k = reg(k:4x1) lane(i:32x1) warp()
+    %x = ld.global X[i, k] vec 4 : f32[i: 32, k: 4] #i_k
+    %y = ld.global Y[i, k] vec 4 : f32[i: 32, k: 4] #i_k
+    %e = exp %x : f32[i: 32, k: 4] #i_k
+    %l = log %y : f32[i: 32, k: 4] #i_k
+    %p = mul %e, %l : f32[i: 32, k: 4] #i_k
+    %s = reduce sum %p over k : f32[i: 32] #i
+    st.global Z[i], %s vec 1
+  }
+}
+
+; CASE: such terms keep their condition
+; RUN: contract-sums
+; UNCHANGED
+module t target sm_80 {
+  input X: f32[32, 4]
+  input Y: f32[32, 4]
+  output Z: f32[32]
+  kernel t grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #i_k = reg(k:4x1) lane(i:32x1) warp()
+    %x = ld.global X[i, k] vec 4 : f32[i: 32, k: 4] #i_k
+    %y = ld.global Y[i, k] vec 4 : f32[i: 32, k: 4] #i_k
+    %e = exp %x : f32[i: 32, k: 4] #i_k
+    %l = log %y : f32[i: 32, k: 4] #i_k
+    %p = mul %e, %l : f32[i: 32, k: 4] #i_k
+    %c = index i + k < 14 : bool[i: 32, k: 4] #i_k
+    %zero = const 0.0 : f32[i: 32, k: 4] #i_k
+    %t = select %c, %p, %zero : f32[i: 32, k: 4] #i_k
+    %s = reduce sum %t over k : f32[i: 32] #i
+    st.global Z[i], %s vec 1
+  }
+}
+
+; CASE: short terms have a multiply-add, although their factors have more registers
+; RUN: contract-sums
+; COMPLETE:
+; TOLERANCE: 1e-6
+module t target sm_80 {
+  input X: f32[32, 4]
+  input Y: f32[32, 4]
+  output Z: f32[32]
+  kernel t grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #i_k = reg(k:4x1) lane(i:32x1) warp()
+    %x = ld.global X[i, k] vec 4 : f32[i: 32, k: 4] #i_k
+    %y = ld.global Y[i, k] vec 4 : f32[i: 32, k: 4] #i_k
+    %a = abs %x : f32[i: 32, k: 4] #i_k
+    %p = mul %a, %y : f32[i: 32, k: 4] #i_k
+    %s = reduce sum %p over k : f32[i: 32] #i
+    st.global Z[i], %s vec 1
+  }
+}
+; CHECK: %s = reduce sum %a times %y over k : f32[i: 32] #i
