@@ -2,7 +2,8 @@
 
 * Elements of a load or store that is contiguous along an axis are moved by vectors, or by neighbouring lanes.
 * Neighbouring windows, ``X[x + r]``, share elements: a thread has several along an axis, and loads each element once
-  (``share-windows``), where each position is at most a term away from the next one.
+  (``share-windows``), where each position is at most a term away from the next one.  Not where another load, such as
+  that of a band ``D[x, r]``, has the positions as columns: neighbouring lanes would read more lines of L1.
 * Tiles in shared memory (:mod:`.shared_tiles`) have any order there, so that their accesses do not count.
 """
 
@@ -86,11 +87,16 @@ def collect(
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     stepped = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes)
     windows, sliding, words = set(stepped), set[str](), set[str]()
+    columns = set[str]()  # axes along which loads that have no windows there read elements that are apart in a line
     for op in walk_ops(kernel.body):
         if not isinstance(op, LoadOp | StoreOp):
             continue
         type_, buffer = op.result.type if isinstance(op, LoadOp) else op.value.type, buffers[op.buffer]
-        sliding |= _sliding(op, reduced) if isinstance(op, LoadOp) and not dots else set()
+        if isinstance(op, LoadOp) and not dots:
+            own = _sliding(op, reduced)
+            sliding |= own
+            others = [x for x in type_.names if x not in own]
+            columns |= _strided(offset(buffer, op.index), others, buffer.dtype.bytes).keys()
         axis = contiguous_axis(buffer, op.index, type_.names, refs)
         limit = max(1, vector_bytes // buffer.dtype.bytes)
         if axis is None and isinstance(op, LoadOp):
@@ -118,11 +124,12 @@ def collect(
     weight |= {x: weight.get(x, 0) + n * (1 if dots or repeated.keys() - {x} else _STORES) for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
-    vec |= {x: min(vector_bytes // WORD, MOST_SLIDING) for x in sliding & vec.keys() if x in windows - stepped}
+    sliding -= stepped | columns
+    vec |= {x: min(vector_bytes // WORD, MOST_SLIDING) for x in sliding & vec.keys() if x in windows}
     terms = _terms(kernel, reduced) if shared else frozenset[str]()
     return LayoutCost(
         weight, vec, loaded, _tiles(kernel, dots), _keyed(kernel, refs), frozenset(words), _costly(kernel),
-        _sharing(kernel, buffers, refs, reduced), SHARED if shared else 32, terms, frozenset(sliding - stepped),
+        _sharing(kernel, buffers, refs, reduced), SHARED if shared else 32, terms, frozenset(sliding),
     )  # fmt: skip
 
 
