@@ -5,7 +5,7 @@ from __future__ import annotations
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.types import DType
-from nautilus.cuda.ctypes import memory_type
+from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.registers import digit, first_of_reduction, projected_register, shuffle_distances, times, warp_digits
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
@@ -30,13 +30,15 @@ def print_reduce(w: Writer, op: ma.ReduceOp) -> None:
             factor = w.element(op.times, layout, r)
             combined = w.speller.op("fma", [x, factor, target], [dtype] * 3, dtype)
             x = w.speller.op("mul", [x, factor], [dtype] * 2, dtype)
-        if op.where is not None:
-            condition = w.element(op.where, layout, r)
-            x, combined = f"({condition} ? {x} : 0)", f"({condition} ? {combined} : {target})"
-        if first == "true":
-            w.line(f"{target} = {x};")
-        else:
-            w.line(f"{target} = {first} ? {x} : {combined};")
+        only = first == "true"
+        value = x if only else f"{first} ? {x} : {combined}"
+        if op.where is None:
+            w.line(f"{target} = {value};")
+        else:  # what only one side of a conditional expression reads would be loaded and converted behind a branch
+            ctype, zero = memory_type(dtype), literal(0.0, dtype)
+            w.line(f"const {ctype} {name}_before = {zero if only else f'{first} ? {zero} : {target}'};")
+            w.line(f"const {ctype} {name}_after = {value};")
+            w.line(f"{target} = {w.element(op.where, layout, r)} ? {name}_after : {name}_before;")
     if op.into is not None:
         return
     distances = shuffle_distances(layout, op.axes)
