@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,29 @@ def test_a_thread_has_windows_of_several_positions_along_vectors() -> None:
     (kernel,) = compiled(LAST.replace("90", "1024")).modules["ma-tile"].kernels
     held = {str(f) for f in kernel.layouts.values()}
     assert "reg(c:8x1, u:11x1) lane(c:32x8) warp(c:4x256)" in held  # eight windows of four elements
+
+
+@pytest.mark.parametrize(
+    ("reduction", "held"),
+    [
+        ("sum[r: 3, s: 3](X[b, y + r, x + s])", 16),
+        ("sum[r: 3, s: 3](X[b, y + r, x + s] * Z[b, y + r, x + s])", 4),  # registers hold those of neighbours alone
+        ("sum[s: 4](X[b, y, x + s])", 8),  # with neighbours alone a thread would have few terms
+    ],
+)
+def test_a_thread_has_as_many_results_as_registers_hold_windows(reduction: str, held: int) -> None:
+    used = "".join(f"input {n}: f32[4, 66, 1027]\n" for n in "XZ" if f"{n}[" in reduction)
+    plan = plan_of(compiled(f"{used}output Y: f32[4, 64, 1024]\nY[b, y: 64, x] = {reduction}\n"))
+    assert isinstance(plan.mapping, WarpPlan)
+    assert prod(a.tile for a in plan.axes if a.role == "grid") == 32 * held * prod(plan.mapping.warps)
+
+
+def test_lanes_are_neighbours_where_a_load_has_positions_of_windows_as_rows() -> None:
+    """Lanes with several rows of the band ``D`` each would read as many times more lines of L1."""
+    text = "input D: f32[4096, 9], X: f32[2, 4104]\noutput Y: f32[2, 4096]\nY[b, i] = sum[d](D[i, d] * X[b, i + d])\n"
+    (kernel,) = compiled(text).modules["ma-tile"].kernels
+    (band,) = [op for op in kernel.body if isinstance(op, GlobalLoad) and op.buffer == "D"]
+    assert str(kernel.layouts[band.result.layout].lane[0]) == "i:32x1"
 
 
 def test_loads_have_the_order_of_memory() -> None:
