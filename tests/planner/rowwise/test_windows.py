@@ -9,7 +9,7 @@ import pytest
 
 from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.driver import Request, Result, compile_file
-from nautilus.ma_tile.ir.ops import GlobalLoad
+from nautilus.ma_tile.ir.ops import GlobalLoad, walk_ops
 from nautilus.planner.rowwise.windows import Vectors, result_tiles, warps
 from tests.endtoend.support import check, complaints, travel
 
@@ -158,12 +158,25 @@ def test_a_thread_has_as_many_results_as_registers_hold_windows(reduction: str, 
     assert prod(a.tile for a in plan.axes if a.role == "grid") == 32 * held * prod(plan.mapping.warps)
 
 
-def test_lanes_are_neighbours_where_a_load_has_positions_of_windows_as_rows() -> None:
-    """Lanes with several rows of the band ``D`` each would read as many times more lines of L1."""
-    text = "input D: f32[4096, 9], X: f32[2, 4104]\noutput Y: f32[2, 4096]\nY[b, i] = sum[d](D[i, d] * X[b, i + d])\n"
+BAND = """
+    input D: f32[4096, 9], X: f32[2, 4104]
+    output Y: f32[2, 4096]
+    Y[b, i] = sum[d](D[i, d] * X[b, i + d])
+"""
+MEAN = """
+    input X: f32[256, 512]
+    output Y: f32[256, 512], Z: bool[256, 512]
+    Y[b, i] = mean[k: 21 | abs(k - 10) > 2 and 0 <= i + k - 10 < 512](X[b, i + k - 10] ** 2)
+    Z[b, i] = X[b, i] ** 2 > 12 * Y[b, i]
+"""
+
+
+@pytest.mark.parametrize(("text", "lane"), [(BAND, "i:32x1"), (MEAN, "i:16x1")], ids=["band", "mean"])
+def test_lanes_are_neighbours_where_positions_have_more_than_windows(text: str, lane: str) -> None:
+    """A lane with neighbours would read more lines of the band, and would count the terms of more positions."""
     (kernel,) = compiled(text).modules["ma-tile"].kernels
-    (band,) = [op for op in kernel.body if isinstance(op, GlobalLoad) and op.buffer == "D"]
-    assert str(kernel.layouts[band.result.layout].lane[0]) == "i:32x1"
+    loads = [op for op in walk_ops(kernel.body) if isinstance(op, GlobalLoad) and len(op.result.type.axes) > 1]
+    assert {str(kernel.layouts[op.result.layout].lane[0]) for op in loads} == {lane}
 
 
 def test_loads_have_the_order_of_memory() -> None:

@@ -3,7 +3,8 @@
 * Elements of a load or store that is contiguous along an axis are moved by vectors, or by neighbouring lanes.
 * Neighbouring windows, ``X[x + r]``, share elements: a thread has several along an axis, and loads each element once
   (``share-windows``), where each position is at most a term away from the next one.  Not where another load, such as
-  that of a band ``D[x, r]``, has the positions as columns: neighbouring lanes would read more lines of L1.
+  that of a band ``D[x, r]``, has the positions as columns: neighbouring lanes would read more lines of L1.  Nor where
+  much is computed of the positions alone, such as how many terms a window has: more threads would repeat it.
 * Tiles in shared memory (:mod:`.shared_tiles`) have any order there, so that their accesses do not count.
 """
 
@@ -18,6 +19,7 @@ from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.linear import Linear
 from nautilus.core.records import dataclass
+from nautilus.core.tiles import TileType
 from nautilus.ma_tile.analysis.access import (
     RefAxes,
     affine,
@@ -30,6 +32,7 @@ from nautilus.ma_tile.lowering.dots import DotPlan
 from nautilus.vr_tile.ir import (
     DotOp,
     ForOp,
+    IndexOp,
     LoadOp,
     MapOp,
     ReduceOp,
@@ -44,6 +47,7 @@ _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a s
 LINE = 128  # bytes of a line of L1
 COSTLY = 16  # issue slots of an operation that threads should not repeat
 MOST_SLIDING = 8  # neighbouring windows of a thread along contiguous elements
+REPEATED = 16  # one part of the elements of windows may be such that all rows repeat them
 SHARED = 16  # lanes along the columns of tiles in shared memory: a thread has rows of them, too
 _STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
@@ -87,7 +91,7 @@ def collect(
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     stepped = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes)
     windows, sliding, words = set(stepped), set[str](), set[str]()
-    columns = set[str]()  # axes along which loads that have no windows there read elements that are apart in a line
+    columns = set[str]()  # positions that neighbouring lanes have
     for op in walk_ops(kernel.body):
         if not isinstance(op, LoadOp | StoreOp):
             continue
@@ -97,6 +101,7 @@ def collect(
             sliding |= own
             others = [x for x in type_.names if x not in own]
             columns |= _strided(offset(buffer, op.index), others, buffer.dtype.bytes).keys()
+            columns |= {x for x in own if _repeated(kernel, x, type_) * REPEATED > prod(type_.shape)}
         axis = contiguous_axis(buffer, op.index, type_.names, refs)
         limit = max(1, vector_bytes // buffer.dtype.bytes)
         if axis is None and isinstance(op, LoadOp):
@@ -207,6 +212,13 @@ def _sliding(op: LoadOp, reduced: Collection[str]) -> set[str]:
         step = max((form.slope(x) for x in inside if x in reduced), default=0)
         found |= {x for x in inside if x not in reduced and form.slope(x) <= step}
     return found
+
+
+def _repeated(kernel: TileKernel, position: str, window: TileType) -> int:
+    """Elements of the tiles that are computed for each ``position``, and along no other axis of ``window``."""
+    made = (op.result.type for op in walk_ops(kernel.body) if isinstance(op, MapOp | IndexOp))
+    tiles = [t for t in made if position in t.names and len(t.names) > 1]
+    return sum(prod(t.shape) for t in tiles if set(t.names).isdisjoint(set(window.names) - {position}))
 
 
 def _strided(form: Linear, axes: Iterable[str], width: int) -> dict[str, int]:
