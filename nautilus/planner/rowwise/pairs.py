@@ -8,6 +8,7 @@ distances of 2048 x 2048 x 128 took 92 us on an H200 with operands from L1 in sq
 A block has several squares of rows or columns that are fewer, as of the pairs within groups of 16.  Chunks of long rows
 have squares too: Hamming distances of 256 x 256 x 1024 in 16 chunks are predicted at 15 us, with a block for each
 result of a chunk at 658 us.
+Few terms of many operations take as long to compute as in rows, which more threads share: they have no squares.
 The operands of a condition count as well: ``sum[k](f32(A[i, k] != C[j, k]))`` is a sum of 1 where that holds.
 
 Where no operand has both an axis of the results and that of the terms, as in ``sum[k](i32(x[n] > bound[k]))``, all
@@ -24,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from math import gcd, prod
 
-from nautilus.core.expr.nodes import Expr, Load, Var, children, free_vars
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars, walk
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.draft import Draft
@@ -38,6 +39,7 @@ SQUARES = ((WIDE, WIDE, 128), (SIDE, SIDE, 0))
 BLOCKS = 128  # blocks with which most multiprocessors have one
 SHORT_STEP, MOST_TERMS = 4, 16  # terms of a step, at least and at most
 LEAST, LEAST_TERMS = 16, 5  # rows and columns, and terms, that are worth a tile
+FEW_TERMS, CHEAP = 15, 8  # of terms that are no more, those of at most so many operations are worth a tile
 RESULTS = 512, 256  # results of a block whose terms are the same, where such blocks fill the GPU
 STEP = 16  # terms of a step where several reductions read each other's running results
 WASTE = 8  # one part of the terms of all steps may be beyond the last term
@@ -62,9 +64,15 @@ def pair_of(defs: Sequence[Def], grid: Mapping[str, int], extents: Mapping[str, 
     columns = [a.name for a in reversed(d.par) if grid.get(a.name, 0) >= LEAST]
     for column in columns:
         rows = [x for x in columns if x != column and _apart(operands, x, column)]
-        if rows and extents[terms] >= LEAST_TERMS:
+        if rows and _worth_sharing(found, extents[terms]):
             return max(rows, key=lambda x: grid[x]), column, terms
     return None
+
+
+def _worth_sharing(defs: Sequence[Def], terms: int) -> bool:
+    """Whether loads are a large part of the work for a result with ``terms``: more threads compute rows of results."""
+    most = max(sum(isinstance(n, Op) for n in set(walk(d.value))) for d in defs)
+    return terms > FEW_TERMS or (terms >= LEAST_TERMS and most <= CHEAP)
 
 
 def reduced_pair(

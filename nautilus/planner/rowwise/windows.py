@@ -30,7 +30,7 @@ from dataclasses import replace
 from math import gcd, prod
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Param, Var, free_vars, loads, walk
+from nautilus.core.expr.nodes import Load, Param, Var, free_vars, loads, walk
 from nautilus.core.index.linear import divided, linear
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
@@ -58,6 +58,7 @@ HELD, HELD_RESULTS = 512, 64  # terms of the windows of one thread along vectors
 HELD_APART = 128  # terms of those that have no element in common
 SHARING = 4  # neighbouring windows that have an element, at least
 RUNNING = 8  # terms, at least, as which running results of a thread count: they have registers in all steps
+ELEMENTS = 128  # of windows of two axes that a thread holds with more than neighbouring results
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
 
 
@@ -219,19 +220,38 @@ def block_of(
         return vectors.tiles(extents, terms)
     tiles = result_tiles(order, extents, terms)
     results = prod(tiles.values())
-    held = _together(defs, order)
-    return tiles, warps(results, terms) if held == 1 else min(MAX_WARPS, max(1, results // (32 * held)))
+    held, most = _together(defs, order, line), warps(results, terms)
+    return tiles, most if held == 1 else min(most, max(1, results // (32 * held)))
 
 
-def _together(defs: Sequence[Def], order: Sequence[str]) -> int:
-    """Results of a thread whose windows overlap along the last axis, the first of ``order``; 1 where they do not."""
-    reads = [ld for d in defs if d.is_reduction for ld in d.reads()]
-    reduced = {a.name for d in defs for a in d.red}
-    moved = [(e, linear(e)) for ld in reads for e in ld.index if free_vars(e) & reduced]
-    sliding = {x for e, form in moved for x in free_vars(e) - reduced if abs(form.slope(x)) == 1}
+def _together(defs: Sequence[Def], order: Sequence[str], line: str | None) -> int:
+    """Results of a thread whose windows overlap along the last axis, the first of ``order``; 1 where they do not.
+
+    Windows of two axes have :data:`NEIGHBOURS` times as many, which share positions and weights, if registers hold
+    their elements.
+    """
+    reads = {ld for d in defs if d.is_reduction for ld in d.reads()}
+    reduced = {a.name: nominal(a.extent) for d in defs for a in d.red}
+    moved = [(e, linear(e)) for ld in reads for e in ld.index if not free_vars(e).isdisjoint(reduced)]
+    sliding = {x for e, form in moved for x in free_vars(e) - reduced.keys() if abs(form.slope(x)) == 1}
     if not order or order[0] not in sliding:
         return 1
-    return NEIGHBOURS * (NEIGHBOURS if any(x in sliding for x in order[1:2]) else 1)
+    terms = {x: n for x, n in reduced.items() if x != line}
+    more = any(x in sliding for x in order[1:2])
+    held = NEIGHBOURS * sum(_elements(ld, order[0], terms) for ld in reads)
+    return NEIGHBOURS * (NEIGHBOURS if more and held <= ELEMENTS else 1)
+
+
+def _elements(ld: Load, position: str, terms: Mapping[str, int]) -> int:
+    """Elements that ``ld`` reads for :data:`NEIGHBOURS` neighbouring windows along ``position``; 0 if it has none.
+
+    ``terms``: of a window.
+    """
+    along = [free_vars(e) & terms.keys() for e in ld.index if position in free_vars(e)]
+    inside = frozenset[str]().union(*along)
+    whole = prod(terms[x] for x in free_vars(ld) & terms.keys())
+    last = prod(terms[x] for x in inside)
+    return whole // last * (NEIGHBOURS + last - 1) if inside else 0
 
 
 def vectors_of(defs: Sequence[Def], extents: Mapping[str, int]) -> Vectors | None:

@@ -33,6 +33,12 @@ def test_many_results_have_wide_squares() -> None:
     assert roles(text) == {"i": ("grid", 64), "j": ("grid", 64), "k": ("loop", 8)}
 
 
+@pytest.mark.parametrize(("term", "shared"), [("abs(d)", True), ("tanh(d * d + 1) / (d * d + 2) - exp(d) * d", False)])
+def test_few_terms_of_many_operations_have_no_squares(term: str, shared: bool) -> None:
+    text = f"input A: f32[M, 8], C: f32[N, 8]\noutput Y: f32[M, N]\ndef f(d) = {term}\n"
+    assert (roles(text + "Y[i, j] = sum[k](f(A[i, k] - C[j, k]))\n")["i"] == ("grid", 32)) is shared
+
+
 def test_a_loop_over_the_columns_of_pairs_has_squares() -> None:
     text = "input A: f32[16384, K], C: f32[8192, K]\noutput Y: f32[16384]\n"
     text += "D[i, j] = sum[k](abs(A[i, k] - C[j, k]))\nY[i] = min[j](D[i, j])\n"

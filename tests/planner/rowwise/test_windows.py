@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import pytest
 
 from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.driver import Request, Result, compile_file
-from nautilus.ma_tile.ir.ops import GlobalLoad
+from nautilus.ma_tile.ir.ops import GlobalLoad, walk_ops
 from nautilus.planner.rowwise.windows import Vectors, result_tiles, warps
 from tests.endtoend.support import check, complaints, travel
 
@@ -155,6 +156,42 @@ def test_rows_that_another_tensor_chooses_are_few() -> None:
     """They have no elements in common, and each one has a condition of its own."""
     schedule = compiled(CHOSEN).context.schedule
     assert schedule is not None and schedule.kernels[0].axis("t").tile == 2
+
+
+@pytest.mark.parametrize(
+    ("reduction", "held"),
+    [
+        ("sum[r: 3, s: 3](X[b, y + r, x + s])", 16),
+        ("sum[r: 3, s: 3](X[b, y + r, x + s] * Z[b, y + r, x + s])", 4),  # registers hold those of neighbours alone
+        ("sum[s: 4](X[b, y, x + s])", 8),  # with neighbours alone a thread would have few terms
+    ],
+)
+def test_a_thread_has_as_many_results_as_registers_hold_windows(reduction: str, held: int) -> None:
+    used = "".join(f"input {n}: f32[4, 66, 1027]\n" for n in "XZ" if f"{n}[" in reduction)
+    plan = plan_of(compiled(f"{used}output Y: f32[4, 64, 1024]\nY[b, y: 64, x] = {reduction}\n"))
+    assert isinstance(plan.mapping, WarpPlan)
+    assert prod(a.tile for a in plan.axes if a.role == "grid") == 32 * held * prod(plan.mapping.warps)
+
+
+BAND = """
+    input D: f32[4096, 9], X: f32[2, 4104]
+    output Y: f32[2, 4096]
+    Y[b, i] = sum[d](D[i, d] * X[b, i + d])
+"""
+MEAN = """
+    input X: f32[256, 512]
+    output Y: f32[256, 512], Z: bool[256, 512]
+    Y[b, i] = mean[k: 21 | abs(k - 10) > 2 and 0 <= i + k - 10 < 512](X[b, i + k - 10] ** 2)
+    Z[b, i] = X[b, i] ** 2 > 12 * Y[b, i]
+"""
+
+
+@pytest.mark.parametrize(("text", "lane"), [(BAND, "i:32x1"), (MEAN, "i:16x1")], ids=["band", "mean"])
+def test_lanes_are_neighbours_where_positions_have_more_than_windows(text: str, lane: str) -> None:
+    """A lane with neighbours would read more lines of the band, and would count the terms of more positions."""
+    (kernel,) = compiled(text).modules["ma-tile"].kernels
+    loads = [op for op in walk_ops(kernel.body) if isinstance(op, GlobalLoad) and len(op.result.type.axes) > 1]
+    assert {str(kernel.layouts[op.result.layout].lane[0]) for op in loads} == {lane}
 
 
 def test_loads_have_the_order_of_memory() -> None:

@@ -2,7 +2,9 @@
 
 * Elements of a load or store that is contiguous along an axis are moved by vectors, or by neighbouring lanes.
 * Neighbouring windows, ``X[x + r]``, share elements: a thread has several along an axis, and loads each element once
-  (``share-windows``), where each position is at most a term away from the next one.
+  (``share-windows``), where each position is at most a term away from the next one.  Not where another load, such as
+  that of a band ``D[x, r]``, has the positions as columns: neighbouring lanes would read more lines of L1.  Nor where
+  much is computed of the positions alone, such as how many terms a window has: more threads would repeat it.
 * Tiles in shared memory (:mod:`.shared_tiles`) have any order there, so that their accesses do not count.
 """
 
@@ -17,6 +19,7 @@ from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.linear import Linear
 from nautilus.core.records import dataclass
+from nautilus.core.tiles import TileType
 from nautilus.ma_tile.analysis.access import (
     RefAxes,
     affine,
@@ -29,6 +32,7 @@ from nautilus.ma_tile.lowering.dots import DotPlan
 from nautilus.vr_tile.ir import (
     DotOp,
     ForOp,
+    IndexOp,
     LoadOp,
     MapOp,
     ReduceOp,
@@ -43,6 +47,7 @@ _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a s
 LINE = 128  # bytes of a line of L1
 COSTLY = 16  # issue slots of an operation that threads should not repeat
 MOST_SLIDING = 8  # neighbouring windows of a thread along contiguous elements
+REPEATED = 16  # one part of the elements of windows may be such that all rows repeat them
 SHARED = 16  # lanes along the columns of tiles in shared memory: a thread has rows of them, too
 _STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
@@ -86,11 +91,17 @@ def collect(
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     stepped = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes)
     windows, sliding, words = set(stepped), set[str](), set[str]()
+    columns = set[str]()  # positions that neighbouring lanes have
     for op in walk_ops(kernel.body):
         if not isinstance(op, LoadOp | StoreOp):
             continue
         type_, buffer = op.result.type if isinstance(op, LoadOp) else op.value.type, buffers[op.buffer]
-        sliding |= _sliding(op, reduced) if isinstance(op, LoadOp) and not dots else set()
+        if isinstance(op, LoadOp) and not dots:
+            own = _sliding(op, reduced)
+            sliding |= own
+            others = [x for x in type_.names if x not in own]
+            columns |= _strided(offset(buffer, op.index), others, buffer.dtype.bytes).keys()
+            columns |= {x for x in own if _repeated(kernel, x, type_) * REPEATED > prod(type_.shape)}
         axis = contiguous_axis(buffer, op.index, type_.names, refs)
         limit = max(1, vector_bytes // buffer.dtype.bytes)
         if axis is None and isinstance(op, LoadOp):
@@ -118,11 +129,12 @@ def collect(
     weight |= {x: weight.get(x, 0) + n * (1 if dots or repeated.keys() - {x} else _STORES) for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
-    vec |= {x: min(vector_bytes // WORD, MOST_SLIDING) for x in sliding & vec.keys() if x in windows - stepped}
+    sliding -= stepped | columns
+    vec |= {x: min(vector_bytes // WORD, MOST_SLIDING) for x in sliding & vec.keys() if x in windows}
     terms = _terms(kernel, reduced) if shared else frozenset[str]()
     return LayoutCost(
         weight, vec, loaded, _tiles(kernel, dots), _keyed(kernel, refs), frozenset(words), _costly(kernel),
-        _sharing(kernel, buffers, refs, reduced), SHARED if shared else 32, terms, frozenset(sliding - stepped),
+        _sharing(kernel, buffers, refs, reduced), SHARED if shared else 32, terms, frozenset(sliding),
     )  # fmt: skip
 
 
@@ -200,6 +212,13 @@ def _sliding(op: LoadOp, reduced: Collection[str]) -> set[str]:
         step = max((form.slope(x) for x in inside if x in reduced), default=0)
         found |= {x for x in inside if x not in reduced and form.slope(x) <= step}
     return found
+
+
+def _repeated(kernel: TileKernel, position: str, window: TileType) -> int:
+    """Elements of the tiles that are computed for each ``position``, and along no other axis of ``window``."""
+    made = (op.result.type for op in walk_ops(kernel.body) if isinstance(op, MapOp | IndexOp))
+    tiles = [t for t in made if position in t.names and len(t.names) > 1]
+    return sum(prod(t.shape) for t in tiles if set(t.names).isdisjoint(set(window.names) - {position}))
 
 
 def _strided(form: Linear, axes: Iterable[str], width: int) -> dict[str, int]:

@@ -5,6 +5,10 @@ tile.  Loads from memory would bring it to each thread that has some of these co
 a cycle.  The tile is copied instead, whole sectors at a time and some iterations ahead, and threads read it with
 vectors.  They read along the terms where these are contiguous in memory; neighbouring lanes then have neighbouring rows
 of the tile, whose padding puts them in different banks.
+
+A copied tile has an axis that a reduction of the loop combines.  Another one, such as the input of a step of a
+recurrence, has one row, which loads ahead bring to registers; its layout would spread the reductions of each step over
+warps, with barriers.
 """
 
 from __future__ import annotations
@@ -45,10 +49,12 @@ def shared_tiles(
     found = set[str]()
     for loop in (op for op in ops if isinstance(op, vr.ForOp) and not any(isinstance(x, vr.ForOp) for x in op.body)):
         types = [v.type for op in vr.walk_ops(loop.body) if isinstance(op, vr.MapOp) for v in vr.results(op)]
+        reduced = {x for op in vr.walk_ops(loop.body) if isinstance(op, vr.ReduceOp) for x in op.axes}
         for op in (x for x in loop.body if isinstance(x, vr.LoadOp)):
             own, size = set(op.result.type.names), prod(op.result.type.shape)
             readers = max((prod(t.shape) // size for t in types if own < set(t.names)), default=1)
             same = buffers[op.buffer].dtype is op.result.type.dtype
-            if readers >= READERS and size >= LEAST and same and op.buffer not in stored:
+            terms = not reduced.isdisjoint(own)
+            if terms and readers >= READERS and size >= LEAST and same and op.buffer not in stored:
                 found |= {op.result.name} - apart
     return frozenset(found)

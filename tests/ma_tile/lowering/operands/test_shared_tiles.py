@@ -22,7 +22,13 @@ input X: f32[N, D], Y: f32[M, D], A: f32[M]
 output Z: f32[N]
 Z[n] = sum[m](exp(-sum[d](square(X[n, d] - Y[m, d]))) * A[m])
 """
-
+STEPS = """
+dim B = 2, T = 6, S = 64
+input A: f32[S, S], E: f32[B, T, S]
+output best: f32[B]
+recur V[b, t, s] = E[b, t, s] + max[r](V[b, t - 1, r] + A[r, s]) if t > 0 else E[b, 0, s]
+best[b] = max[s](V[b, T - 1, s])
+"""
 
 CASES = [  # text, buffers that are copied, elements of a read, whether the kernel runs
     (PAIRS.format(n=17, m=24, d=20, dtype="f32"), {"X", "Y"}, {4}, True),
@@ -32,6 +38,7 @@ CASES = [  # text, buffers that are copied, elements of a read, whether the kern
      {4}, False),
     (REDUCED.format(d=24), {"X", "Y"}, {4}, False),
     (REDUCED.format(d=8), {"A", "Y"}, {1, 4}, True),  # the terms of all rows are in registers
+    (STEPS, set[str](), set[int](), False),  # no reduction combines what a step loads: registers have it ahead
 ]  # fmt: skip
 
 

@@ -66,6 +66,32 @@ module t target sm_80 {
 }
 ; CHECK: fmaf(x[r], x[r], s
 
+; CASE: the printed sum is selected where terms are converted, so that no conversion stands behind a branch
+; RUN: contract-sums
+; PRINT: cuda
+module t target sm_80 {
+  input X: f16[32, 4]
+  input W: f32[4]
+  output Z: f32[32]
+  kernel t grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #w = reg(k:4x1) lane(*:32) warp()
+    layout #i_k = reg(k:4x1) lane(i:32x1) warp()
+    %h = ld.global X[i, k] vec 4 : f16[i: 32, k: 4] #i_k
+    %x = cast %h : f32[i: 32, k: 4] #i_k
+    %w = ld.global W[k] vec 4 : f32[k: 4] #w
+    %p = mul %w, %x : f32[i: 32, k: 4] #i_k
+    %c = index i + k < 34 : bool[i: 32, k: 4] #i_k
+    %zero = const 0.0 : f32[i: 32, k: 4] #i_k
+    %t = select %c, %p, %zero : f32[i: 32, k: 4] #i_k
+    %s = reduce sum %t over k : f32[i: 32] #i
+    st.global Z[i], %s vec 1
+  }
+}
+; CHECK: const float s_before = r == 0 ? 0.0f : s[0];
+; CHECK: const float s_after = r == 0 ? __fmul_rn(x[r], w[r]) : fmaf(x[r], w[r], s[0]);
+; CHECK: s[0] = c[r] ? s_after : s_before;
+
 ; CASE: a product that something else reads, and sums that are compared with each other
 ; RUN: contract-sums
 ; UNCHANGED
