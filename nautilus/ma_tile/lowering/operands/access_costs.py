@@ -90,18 +90,12 @@ def collect(
     whole, repeated, apart = dict[str, int](), dict[str, int](), dict[str, int]()
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     stepped = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes)
-    windows, sliding, words = set(stepped), set[str](), set[str]()
-    columns = set[str]()  # positions that neighbouring lanes have
+    windows, words = set(stepped), set[str]()
+    sliding = set[str]() if dots else _positions(kernel, buffers, reduced) - stepped
     for op in walk_ops(kernel.body):
         if not isinstance(op, LoadOp | StoreOp):
             continue
         type_, buffer = op.result.type if isinstance(op, LoadOp) else op.value.type, buffers[op.buffer]
-        if isinstance(op, LoadOp) and not dots:
-            own = _sliding(op, reduced)
-            sliding |= own
-            others = [x for x in type_.names if x not in own]
-            columns |= _strided(offset(buffer, op.index), others, buffer.dtype.bytes).keys()
-            columns |= {x for x in own if _repeated(kernel, x, type_) * REPEATED > prod(type_.shape)}
         axis = contiguous_axis(buffer, op.index, type_.names, refs)
         limit = max(1, vector_bytes // buffer.dtype.bytes)
         if axis is None and isinstance(op, LoadOp):
@@ -129,7 +123,6 @@ def collect(
     weight |= {x: weight.get(x, 0) + n * (1 if dots or repeated.keys() - {x} else _STORES) for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
-    sliding -= stepped | columns
     vec |= {x: min(vector_bytes // WORD, MOST_SLIDING) for x in sliding & vec.keys() if x in windows}
     terms = _terms(kernel, reduced) if shared else frozenset[str]()
     return LayoutCost(
@@ -202,6 +195,18 @@ def _sharing(
     if not all(axis in reduced for axis in near):
         return frozenset()
     return frozenset(a.name for a in kernel.axes for op in terms if a.name not in op.result.type.names)
+
+
+def _positions(kernel: TileKernel, buffers: Mapping[str, Buffer], reduced: Collection[str]) -> set[str]:
+    """The positions of windows of which a thread has neighbouring ones; the others are those of neighbouring lanes."""
+    found, lanes = set[str](), set[str]()
+    for op in (op for op in walk_ops(kernel.body) if isinstance(op, LoadOp)):
+        own, type_, buffer = _sliding(op, reduced), op.result.type, buffers[op.buffer]
+        others = [x for x in type_.names if x not in own]
+        lanes |= _strided(offset(buffer, op.index), others, buffer.dtype.bytes).keys()
+        lanes |= {x for x in own if _repeated(kernel, x, type_) * REPEATED > prod(type_.shape)}
+        found |= own
+    return found - lanes
 
 
 def _sliding(op: LoadOp, reduced: Collection[str]) -> set[str]:
