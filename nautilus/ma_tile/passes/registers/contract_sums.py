@@ -10,7 +10,7 @@ window, takes a multiplication and an addition for each term.  A sum with factor
 A condition of the terms becomes one of the sum, whose multiply-adds are then predicated.  A sum without factors keeps
 its condition in the same way.
 
-A product has one register for each term, and its factors have to live until the sum reads them.  Where that takes more
+The rounded terms have one register each, and factors have to live until the sum reads them.  Where that takes more
 registers, an instruction less is worth them only in terms that are short (:data:`SHORT`): a divergence that weighs
 differences of logarithms by exponentials has 165 registers with multiply-adds and the masks of its tail, 120 without,
 and takes longer.
@@ -38,7 +38,7 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import ConstOp, Frag, MapOp, MemKernel, MemModule, MemOp, ReduceOp, walk_ops
 from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 
-SHORT = 8.0  # instructions for each term, below which its factors have more registers than the product
+SHORT = 8.0  # instructions for each term, below which factors may have more registers than the terms
 
 
 @dataclass(frozen=True, slots=True)
