@@ -215,8 +215,12 @@ def next_attempt(
 def _spilled(
     request: Request, result: Result, error: ScheduleError | UnsupportedError, lower: Lower
 ) -> Spilled | None:  # fmt: skip
-    """The plan of ``result``, if it failed with ``error`` for a few spilled registers; None for another failure."""
-    if result.tuned or not isinstance(error, SpillError) or error.excess > _SMALLER:
+    """The plan of ``result``, if it failed with ``error`` for a few spilled registers; None for another failure.
+
+    A plan that is known to spill from another compilation has no kernels here, and no time to compare with.
+    """
+    few = isinstance(error, SpillError) and error.excess <= _SMALLER
+    if result.tuned or not few or {MA_TILE.name, request.until}.isdisjoint(result.modules):
         return None
     known = request.fallbacks
     kept = replace(known, spilling=known.spilling | {recomputed(error.kernel, result.context.schedule)})

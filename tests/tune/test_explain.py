@@ -227,9 +227,7 @@ def test_the_schedule_of_the_database_is_the_one_to_explain(monkeypatch: pytest.
 
 def test_a_kernel_that_ptxas_refuses_is_explained_as_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch)
-    request = Request(
-        Path("masked.naut"), text=dedent(ATTENTION["relative bias by distance"]).lstrip().replace("H = 2", "H = 132")
-    )
+    request = Request(Path("masked.naut"), text=dedent(ATTENTION["sinks"]).lstrip().replace("H = 2", "H = 132"))
     found = explain(request)
     assert found["from"] == "the default rules, after the first plan of O was rejected" and found["fault"] is None
     schedule = build_cubin(request)[0].context.schedule

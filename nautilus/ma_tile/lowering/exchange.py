@@ -82,8 +82,8 @@ class Staging:
 
 
 def stage_between(type_: TileType, source: FragLayout, target: FragLayout) -> Staging:
-    """The stage through which a tile changes from ``source`` to ``target`` with the fewest conflicts of banks."""
-    found: list[tuple[int, int, Staging]] = []
+    """The stage through which a tile changes its layout in the fewest wavefronts, and then instructions."""
+    found: list[tuple[int, int, int, Staging]] = []
     size = type_.dtype.bytes
     for n, last in enumerate(a.name for a in type_.axes if a.size > 1):
         axes = ordered(type_.axes, last)
@@ -93,5 +93,6 @@ def stage_between(type_: TileType, source: FragLayout, target: FragLayout) -> St
             store, load = (min(shared_vec(x, axes, type_.dtype), max(1, aligned // size)) for x in (source, target))
             place = SmemLayout(*tile_shape(axes), type_.dtype, 0, pad)
             cycles = wavefronts(place, axes, source, store) + wavefronts(place, axes, target, load)
-            found.append((cycles, n, Staging(axes, pad, store, load)))
-    return min(found, key=lambda x: x[:2])[2]
+            instructions = source.registers // store + target.registers // load
+            found.append((cycles, instructions, n, Staging(axes, pad, store, load)))
+    return min(found, key=lambda x: x[:3])[3]

@@ -107,7 +107,7 @@ def _gain(trial: Trial, defs: dict[str, Def], many: int) -> float:
 
     A multiprocessor has as many blocks of the chunks as of the whole reduction, for their tiles are the same.
     """
-    filled = ((k, many * min(FILLED, k.resident)) for k in _idle(trial, defs, many))
+    filled = ((k, many * min(WAVES[-1], k.resident)) for k in _idle(trial, defs, many))
     return sum(k.seconds * max(0.0, 1.0 - k.tiles / most) for k, most in filled)
 
 
