@@ -99,15 +99,9 @@ def plan_kernel(
         g = Draft(unified, _row_roles(g, rest), least=least)
         _grid_roles(g, grid)
         g.roles |= {x: AxisPlan(x, GRID, least.get(x, 1)) for x in grid}
-    elif (held := _beside_products(g) if g.dots else g.volume()) > (BLOCK_REGISTERS if g.dots else _most(g)):
-        raise ScheduleError(f"a tile of {held} elements does not fit in registers")
+    elif not g.dots and g.volume() > _most(g):
+        raise ScheduleError(f"a tile of {g.volume()} elements does not fit in registers")
     return _planned(g, name, grid, rest, _mapping(g, grid))
-
-
-def _beside_products(g: Draft) -> int:
-    """Elements of the largest tile of a reduction that is no product and lies outside of the loop over products."""
-    whole = (d for d in g.defs if d.is_reduction and d.name not in g.dots and d.axis(g.loop or "") is None)
-    return max((prod(g.tile(a.name) for a in d.axes) for d in whole), default=0)
 
 
 def spread_tiles(plan: KernelPlan, unified: Unified) -> KernelPlan:

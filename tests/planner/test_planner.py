@@ -83,13 +83,14 @@ def test_the_largest_scale_of_a_product_has_a_kernel_of_its_own() -> None:
 
 def test_a_large_sum_beside_a_convolution_has_a_kernel_of_its_own() -> None:
     """The zero point of its image adds a sum of the filter, of 128 channels times 16 taps times 64."""
-    made = schedule_of("""
+    text = """
         dim B = 8, H = 58, C = 64, F = 128
         scalar z: i32
         input x: i8[B, H, H, C], w: i8[F, 3, 3, C], m: f32[F]
         output y: f32[B, H - 2, H - 2, F]
         y[b, i, j, f] = m[f] * sum[r: 3, s: 3, c]((x[b, i + r, j + s, c] - z) * w[f, r, s, c])
-    """)
+    """
+    made = compile_file(Request(Path("given.naut"), text=dedent(text), until="ma-tile")).modules["ma-tile"]
     assert [k.name for k in made.kernels] == ["y_sum_term", "y"]
 
 

@@ -27,7 +27,7 @@ from nautilus.ma_tile.lowering.warp import lower_warp_kernel
 from nautilus.ma_tile.rewriting.bound_reads import with_lets
 from nautilus.ma_tile.rewriting.clamped_scalars import with_clamped_scalars
 from nautilus.targets.limits import Limits, limits
-from nautilus.vr_tile.ir import ReduceOp, TileKernel, TileModule, results, walk_ops
+from nautilus.vr_tile.ir import DotOp, ReduceOp, TileKernel, TileModule, results, walk_ops
 
 ELEMENTS = 16  # elements of the largest tile for each thread, in a kernel without a plan
 _MORE_WARPS = 4
@@ -82,8 +82,14 @@ def _largest(kernel: TileKernel) -> int:
     return max((prod(v.type.shape) for op in walk_ops(kernel.body) for v in results(op)), default=1)
 
 
-def _check_tiles(kernel: TileKernel, target: Limits) -> None:
+def _check_tiles(kernel: TileKernel, mapping: MappingPlan, target: Limits) -> None:
+    """Raise ScheduleError for a tile of more elements than registers hold: those of a block, beside a dot of its warps.
+
+    Multiply-adds go through a tile that no registers hold, but a sum of so many terms has a kernel of its own.
+    """
     most = target.threads_block * target.registers_thread * kernel.spread
+    if isinstance(mapping, WarpPlan) and any(isinstance(op, DotOp) for op in walk_ops(kernel.body)):
+        most = min(most, 32 * prod(mapping.warps) * target.registers_thread)
     largest = _largest(kernel)
     if largest > most:
         reason = f"a tile of {largest} elements; the registers of a block have room for {most}"
@@ -98,7 +104,7 @@ def lower_kernel(
     Raises ScheduleError for a tile with more elements than a block has registers, before any work on its layout.
     """
     has = limits(target)
-    _check_tiles(kernel, has)
+    _check_tiles(kernel, mapping, has)
     grid = {g.var: (0, max(at_most(g.extent) - 1, 0)) for g in kernel.grid}
     room = has.smem_block * STAGED // 4 if kernel.spread == 1 else 0
     if mapping.engine == "warpgroup":
