@@ -78,7 +78,7 @@ module t target sm_90a {
 ; CHECK: for t in 0..4 carry
 ; CHECK: %x_steps_rows = ld.global X[i, t * 16 + v] vec 1 : f32[i: 32, v: 16] #i_v_rows
 ; CHECK: st.shared steps_X[0], %x_steps_rows vec 1
-; CHECK: %x_steps = ld.shared steps_X[0] vec 1 : f32[i: 32, v: 16] #i_v
+; CHECK: %x_steps = ld.shared steps_X[0] vec 4 : f32[i: 32, v: 16] #i_v
 ; CHECK: st.global Y[i, t * 16 + v], %n_steps vec 1
 ; CHECK: in 64..65
 
