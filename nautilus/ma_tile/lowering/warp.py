@@ -38,7 +38,7 @@ from nautilus.ma_tile.lowering.exchange import (
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import canonical, spread
 from nautilus.ma_tile.lowering.operands.access_costs import WORD
-from nautilus.ma_tile.lowering.operands.computed_operands import turned, users
+from nautilus.ma_tile.lowering.operands.computed_operands import operand_of, turned, users
 from nautilus.ma_tile.lowering.operands.shared_tiles import positions_of
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes, spill_place
@@ -317,7 +317,7 @@ class _WarpLowering(Lowering):
 
     def _has_runs(self, dot: vr.DotOp, plan: DotPlan, side: str) -> bool:
         """Whether the operand of ``dot`` on one side is computed as fragments of runs."""
-        found = self.override.get((dot.a if (side == "a") is not plan.swap else dot.b).name)
+        found = self.override.get(operand_of(dot, plan, side).name)
         return found is not None and self.runs.exist(plan) and found == self.runs.vectors(plan, side)
 
     def _as_fragment(self, entry: Entry, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | None:
@@ -374,8 +374,8 @@ class _WarpLowering(Lowering):
     def _is_hot(self, buffer: Buffer) -> bool:
         """Whether many blocks read the few lines of ``buffer``, which then are those of few slices of L2.
 
-        A slice gives one line 64 bytes in a cycle (a filter of 64 taps in 8192 blocks: 94 us on an H200, all of it
-        for the filter).  L1 gives it to later blocks of a multiprocessor.
+        A slice gives one line 64 bytes in a cycle (a filter of 64 taps in 8192 blocks: 94 of 103 us on an H200).
+        L1 gives it to later blocks of a multiprocessor.
         """
         blocks = prod(nominal(g.extent) for g in self.kernel.grid)
         return nominal(volume(buffer.shape)) * buffer.dtype.bytes <= FEW_LINES and blocks >= MANY_BLOCKS

@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.expr.nodes import Expr, Ref, walk
+from nautilus.core.expr.nodes import Ref, walk
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import MappingPlan
 from nautilus.core.types import DType
@@ -76,7 +76,7 @@ def packed_chains(
             for v in (op.a, op.b):
                 if v.name in layouts:
                     made, left = packed_values(v, defs, readers, shared)
-                    if v is _operand(op, plan, "b") and v.name in made and _is_fragment(made[v.name], plan):
+                    if v is operand_of(op, plan, "b") and v.name in made and _is_fragment(made[v.name], plan):
                         along = runs.allowed(op, plan, "b")
                         layouts[v.name] = runs.vectors(plan, "b") if along else runs.layout(plan, "b", runs=False)
                     if all(x in layouts and packed_layout(layouts[x], p.axis, "") for x, p in made.items()):
@@ -104,7 +104,7 @@ class Runs:
             return False
         if plan.warps[side == "a"] > 1 or (side == "a" and not self.turned):
             return False
-        v = as_operand(_operand(dot, plan, other), self.defs, operand_types(instr, other))
+        v = as_operand(operand_of(dot, plan, other), self.defs, operand_types(instr, other))
         load = self.defs.get(v.name)
         if not isinstance(load, vr.LoadOp) or self.sizes[free] * self.sizes[plan.k] > _LOADED:
             return False
@@ -129,7 +129,8 @@ class Runs:
         return FragLayout((*along, *(x for x in found.reg if x not in along)), found.lane, found.warp)
 
 
-def _operand(dot: vr.DotOp, plan: DotPlan, side: str) -> Value:
+def operand_of(dot: vr.DotOp, plan: DotPlan, side: str) -> Value:
+    """The operand of ``dot`` that its instruction takes on one side, "a" or "b"."""
     return dot.a if (side == "a") is not plan.swap else dot.b
 
 
@@ -147,7 +148,7 @@ def turned(
     (dot,), sizes, defs = found, {a.name: a.size for a in kernel.axes}, definitions(kernel.body)
     refs = value_runs(kernel)
     plan, instr = dots[dot.result.name], MMA[dots[dot.result.name].instr]
-    runs, v = Runs(sizes, defs, buffers, refs, turned=True), _operand(dot, plan, "b")
+    runs, v = Runs(sizes, defs, buffers, refs, turned=True), operand_of(dot, plan, "b")
     if prod(plan.warps) > 1 or sizes[plan.n] % instr.m or sizes[plan.m] % instr.n or not runs.allowed(dot, plan, "b"):
         return dots
     chains = _Chains(sizes, buffers, mapping, refs, 1, defs, users(kernel), runs)
@@ -170,7 +171,7 @@ def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:
         used = [v.name for v in vr.operands(op)]
         if isinstance(op, vr.ForOp):
             used += [v.name for v in op.yields]
-        used += [n.name for e in expressions(op) for n in walk(e) if isinstance(n, Ref)]
+        used += [n.name for e in vr.expressions(op) for n in walk(e) if isinstance(n, Ref)]
         for name in used:
             out.setdefault(name, []).append(op)
     return out
@@ -248,7 +249,7 @@ class _Chains:
         for s in sources_of(v, self.defs):
             if isinstance(s, vr.LoadOp):
                 yield s
-                for n in (n for e in expressions(s) for n in walk(e) if isinstance(n, Ref)):
+                for n in (n for e in vr.expressions(s) for n in walk(e) if isinstance(n, Ref)):
                     yield from self._loads(vr.results(self.defs[n.name])[0])
 
     def _width(self, s: vr.LoadOp, axis: str) -> int:
@@ -258,15 +259,3 @@ class _Chains:
         if run > 1:
             return min(run, size & -size, _LONGEST)
         return vector_width(buffer, s.index, s.mask, axis, min(size & -size, most), self.refs)
-
-
-def expressions(op: vr.TileOp) -> tuple[Expr, ...]:
-    """The positions, masks and bounds of ``op``, which may refer to values."""
-    match op:
-        case vr.IndexOp(expr=e):
-            return (e,)
-        case vr.LoadOp(index=index, mask=mask) | vr.StoreOp(index=index, mask=mask):
-            return index if mask is None else (*index, mask)
-        case vr.ForOp(lo=lo, hi=hi):
-            return (lo, hi)
-    return ()
