@@ -243,7 +243,7 @@ def unmasked_share(mask: Expr | None, env: Mapping[str, Any], axes: Iterable[Til
     return 1.0 if mask is None else 1.0 * np.maximum(estimated(mask, env), estimated(mask, middle))
 
 
-def begun(stage: Smem, buffer: Buffer) -> float:
+def row_overhead(stage: Smem, buffer: Buffer) -> float:
     """Bytes that memory would load in the time in which it begins the short rows of a ``stage`` of bytes."""
     row, tensor = stage.axes[-1].size * stage.dtype.bytes, nominal(volume(buffer.shape))
     short = stage.dtype.bytes == 1 and tensor > _CACHED and row < LINE

@@ -44,7 +44,7 @@ class Counts:
     waits: Any = 0.0  # iterations that wait for copies of their own
     stalls: Any = 0.0  # loads in loops of MMAs for whose time a warp waits
     read: Any = 0.0  # bytes loaded
-    begun: Any = 0.0  # bytes that memory would load in the time in which it begins short rows
+    row_overhead: Any = 0.0  # bytes that memory would load in the time in which it begins short rows
     lines: Any = 0.0  # rows of shared memory that TMA loads fill
     flops: Any = 0.0
 

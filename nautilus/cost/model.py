@@ -115,7 +115,7 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     active_blocks = min(resident, -(-slots // m.multiprocessors))
     moved = traffic(module, work, slots, m, target.smem_sm - float(kernel.smem_bytes) * active_blocks)
     memory = _memory_seconds(moved, work, slots, m)
-    memory *= 1.0 + float(np.mean(work.consumer.begun)) * work.tiles * work.consumers / max(1.0, moved.dram)
+    memory *= 1.0 + float(np.mean(work.consumer.row_overhead)) * work.tiles * work.consumers / max(1.0, moved.dram)
     waited = max(memory, moved.sectors / m.l2_sectors)
     latency = _latency(moved, work, m)
     span = _makespan(_tile_cycles(work, m, active_blocks, persistent, latency), work, slots // apart, active_blocks)

@@ -19,10 +19,10 @@ from nautilus.core.types import DType
 from nautilus.cost.accesses import (
     PlainLoads,
     alone,
-    begun,
     box_rows,
     box_share,
     copy_work,
+    row_overhead,
     row_work,
     shared_bytes,
     shares_loads,
@@ -297,7 +297,7 @@ class Counter:
         stage = self.smem[op.slot.buffer]
         self.copied(op.slot, op.buffer, op.index, times, env, unmasked_share(op.mask, env, stage.axes))
         self.pipeline(op.slot, stage.stages, False)
-        self.counts.begun = self.counts.begun + times * begun(stage, self.shapes[op.buffer])
+        self.counts.row_overhead = self.counts.row_overhead + times * row_overhead(stage, self.shapes[op.buffer])
         gathered = any(isinstance(n, Ref) for e in op.index for n in walk(e))
         layout, elements = self.kernel.layouts[op.threads], stage.stage_bytes // stage.dtype.bytes
         issue, finds = copy_work(self.shapes[op.buffer], op, layout, elements)

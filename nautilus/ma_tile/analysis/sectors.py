@@ -32,7 +32,7 @@ from nautilus.targets.memory_rates import SECTOR
 
 #: value name -> index expressions over tile axes: where these are equal, elements of the value are equal
 Places = Mapping[str, tuple[Expr, ...]]
-LINE = 128  # bytes of neighbouring sectors that one access of a warp finds in a step
+LINE = 128  # bytes of a line of L1: neighbouring sectors that one access of a warp finds in a step
 VECTOR = 16  # bytes of the widest load of a lane
 ENDS = 3.0  # parts of sectors of a row in aligned vectors: half of one at each end of these, and the rest at each end
 _LANES = 32

@@ -28,6 +28,7 @@ from nautilus.ma_tile.analysis.access import (
     repeated_width,
     vector_width,
 )
+from nautilus.ma_tile.analysis.sectors import LINE
 from nautilus.ma_tile.lowering.dots import DotPlan
 from nautilus.vr_tile.ir import (
     DotOp,
@@ -44,7 +45,6 @@ from nautilus.vr_tile.ir import (
 
 WORD = 4  # bytes of a register
 _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
-LINE = 128  # bytes of a line of L1
 COSTLY = 16  # issue slots of an operation that threads should not repeat
 MOST_SLIDING = 8  # neighbouring windows of a thread along contiguous elements
 REPEATED = 16  # one part of the elements of windows may be such that all rows repeat them
