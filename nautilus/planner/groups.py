@@ -11,24 +11,30 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import lru_cache
+from math import prod
 from typing import TypeAlias
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Expr, Var, free_vars, loads, substitute
+from nautilus.core.expr.nodes import Expr, Load, Var, free_vars, loads, substitute
 from nautilus.core.fallbacks import LIGHTER, WITHOUT, Fallbacks, sizing
+from nautilus.core.index.linear import divided
+from nautilus.core.index.linear_bounds import bounds
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import Results, Same
 from nautilus.core.schedule import KernelPlan
-from nautilus.planner.kernel import plan_kernel
+from nautilus.planner.kernel import SHORT, plan_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
-from nautilus.scalar.analysis.definitions import Def, points, read_defs
+from nautilus.scalar.analysis.chunks import chunks_of
+from nautilus.scalar.analysis.definitions import Def, points, read_defs, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.fuse import fuse_kernel
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
 
+EACH = 2  # points of a definition that read an element at most, where it reads an element for each
+LONG_VECTOR = 1 << 16  # elements of a vector that two kernels do not read again
 SMALL = 1 << 23  # terms of a reduction that takes less time than its launch
 Group: TypeAlias = tuple[str, ...]
 Groups: TypeAlias = Mapping[str, Group]
@@ -156,6 +162,27 @@ def launches_alike(defs: Mapping[str, Def], first: Group, second: Group) -> bool
     small = all(d.is_reduction and not d.buffer.dtype.is_float and _terms(d) <= SMALL for d in found)
     read = [{ld.buffer for n in g for ld in defs[n].reads()} for g in (first, second)]
     return small and len({(d.par, len(d.red)) for d in found}) == 1 and not read[0].isdisjoint(read[1])
+
+
+def large_inputs(defs: Mapping[str, Def], ops: Group) -> frozenset[str]:
+    """The buffers that ``ops`` read from memory over all of their own axes, but for those that number chunks."""
+    loaded = ((defs[o], ld) for o in ops for ld in defs[o].reads() if ld.buffer not in ops)
+    return frozenset(ld.buffer for d, ld in loaded if _is_large(d, ld))
+
+
+def _is_large(d: Def, ld: Load) -> bool:
+    """Whether ``ld`` reads about an element for each point of ``d``: the diagonal of a matrix has fewer.
+
+    Positions may have an axis each, or several axes in one position, as ``x[n, row * 400 + column]`` has.
+    """
+    own = len(d.axes) - (chunks_of(d) is not None)
+    terms = prod(size(a) or SHORT for a in d.axes)
+    if own <= 1 and terms < LONG_VECTOR:
+        return False
+    ranges = {a.name: (0, (size(a) or SHORT) - 1) for a in d.axes}
+    ends = [bounds(divided(i), ranges) for i in set(ld.index)]
+    reached = prod(1 if lo is None or hi is None else hi - lo + 1 for lo, hi in ends)
+    return len(set(ld.index)) >= own or (free_vars(ld) >= set(ranges) and EACH * reached >= terms)
 
 
 def visits_alike(d: Def, others: Iterable[Def]) -> bool:

@@ -23,7 +23,17 @@ from nautilus.planner import streaming
 from nautilus.planner.chunks import warp_chunks
 from nautilus.planner.chunks.clustered_chunks import clustered
 from nautilus.planner.conservative import one_by_one, plain, smaller
-from nautilus.planner.groups import SIZED, Group, Known, Unfused, Why, known_of, launches_alike, visits_alike
+from nautilus.planner.groups import (
+    SIZED,
+    Group,
+    Known,
+    Unfused,
+    Why,
+    known_of,
+    large_inputs,
+    launches_alike,
+    visits_alike,
+)
 from nautilus.planner.kernel import FULL, SHORT, spread_tiles
 from nautilus.planner.products.dots import dot_of, run_one_by_one, uses
 from nautilus.planner.products.sides import holds_side
@@ -57,7 +67,6 @@ PARTS = 1 << 18  # results in chunks, whose combination takes longer than the la
 CACHED = 24 << 20  # bytes that L2 holds beside others
 FEW_BLOCKS = 32  # blocks of a kernel that leaves most multiprocessors idle
 FEW_SCALES = 16
-LONG_VECTOR = 1 << 16  # elements of a vector that two kernels do not read again
 SPREAD = 1024  # elements along an axis of a product that several blocks share
 #: Definitions in a kernel at most: trying one takes time in proportion to them, and registers do not suffice for more.
 MOST = 32
@@ -252,7 +261,7 @@ def _join_siblings(
     The rule is for row-wise work: a matrix product gains no time and loses registers.
     """
     defs, graph = known.defs, known.graph
-    large = {g: _large_inputs(defs, g) for g in set(groups.values())}
+    large = {g: large_inputs(defs, g) for g in set(groups.values())}
     refused: set[Group] = set()
     for a, b in combinations(graph.ordered(groups), 2):
         first, second = groups[a[0]], groups[b[0]]
@@ -276,7 +285,7 @@ def _join_siblings(
         few = FULL if _writes_again(plan, known) else FEW_BLOCKS
         idle = grid < few and 16 * grid <= max(sizes)  # where one of both would fill the GPU
         if len(plan.phases) <= apart and grid * 4 >= min(sizes) and not idle:
-            plans[merged], large[merged] = plan, _large_inputs(defs, merged)
+            plans[merged], large[merged] = plan, large_inputs(defs, merged)
             groups.update(dict.fromkeys(merged, merged))
 
 
@@ -366,20 +375,6 @@ def _mixes(defs: dict[str, Def], ops: Group) -> bool:
     """Whether one of ``ops`` needs all the chunks of another, or is scaled by it."""
     pairs = ((defs[ld.buffer], defs[o]) for o in ops for ld in defs[o].reads() if ld.buffer in ops)
     return any(_apart(p, o) or _scales(defs, p, o) for p, o in pairs)
-
-
-def _large_inputs(defs: dict[str, Def], ops: Group) -> frozenset[str]:
-    """The buffers that ``ops`` read from memory over all of their own axes, but for those that number chunks."""
-    found: set[str] = set()
-    for o in ops:
-        d = defs[o]
-        own = len(d.axes) - (chunks_of(d) is not None)
-        for ld in d.reads():
-            terms = prod(size(a) or SHORT for a in d.axes)
-            long = own > 1 or terms >= LONG_VECTOR
-            if ld.buffer not in ops and len(set(ld.index)) >= own and long:  # the diagonal of a matrix is small
-                found.add(ld.buffer)
-    return frozenset(found)
 
 
 def _single(known: Known, name: str, fallbacks: Fallbacks) -> KernelPlan:

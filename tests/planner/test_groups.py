@@ -9,7 +9,7 @@ import pytest
 
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_text
-from nautilus.planner.groups import Graph, Why, graph_of, launches_alike
+from nautilus.planner.groups import Graph, Why, graph_of, large_inputs, launches_alike
 from nautilus.planner.kernels import MOST, default_schedule, unfused
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.lowering import lower
@@ -156,6 +156,34 @@ def test_the_diagonal_of_a_matrix_is_no_reason_to_share_a_kernel() -> None:
     groups = [k.ops for k in made.kernels]
     assert not any("a_sum_part" in ops and "b_sum_part" in ops for ops in groups)
     assert {"a_sum_part", "b_sum_part"} <= {o for ops in groups for o in ops}
+
+
+FRAMES = """
+dim B = 64, F = 128, W = 400
+input x: f32[B, F * W]
+output power: f32[B, F], peak: f32[B, F]
+power[b, f] = mean[n: W](x[b, f * W + n] ** 2)
+peak[b, f] = max[n: W](abs(x[b, f * W + n]))
+"""
+
+
+def test_frames_of_a_signal_are_read_once() -> None:
+    """The position of an element has the frame and the place in it."""
+    assert len(schedule_of(FRAMES).kernels) == 1
+
+
+def test_windows_that_overlap_are_no_tensor_of_one_element_for_each_point() -> None:
+    reads = dict[int, frozenset[str]]()
+    for step in (1, 64):
+        text = f"""
+            dim N = 4096, W = 64
+            input x: f32[N * {step} + W]
+            output y: f32[N]
+            y[i] = max[k: W](x[i * {step} + k])
+        """
+        defs = read_defs(lower(load_text(dedent(text))))
+        reads[step] = large_inputs(defs, tuple(defs))
+    assert reads == {1: frozenset(), 64: frozenset({"x"})}
 
 
 SMALL_PAIR = """
