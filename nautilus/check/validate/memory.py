@@ -17,7 +17,6 @@ from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
-
 #: An integer without a store. With 0, a sum that lacks its first element would be right.
 _UNWRITTEN = 77
 
