@@ -334,8 +334,8 @@ def _sampled(
     first = generate(cut, "random", 0, ranges=ranges)
     cut, resized = at_full_size(cut, task.sizes, {**first.arrays, **rows}, first.scalars)
     how = roundings(cut, task.precision, task.chains, task.schedule)
-    whole_rows = {"lanes": without_matrices(task.program), "in_lanes": in_lanes(task.program)}  # `cut` gathers its rows
-    how = replace(how, resized=resized, **whole_rows)
+    lanes, shared = without_matrices(task.program), in_lanes(task.program)  # not of ``cut``, which gathers its rows
+    how = replace(how, resized=resized, lanes=lanes, in_lanes=shared)
     found: dict[str, list[tuple[Array, Effect, Effect]]] = {t.name: [] for t in wanted}  # for each input
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges) if seed else first
