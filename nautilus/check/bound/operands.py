@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import takewhile
+from math import prod
 from typing import Final
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, walk
@@ -67,13 +70,19 @@ def in_lanes(spec: Spec) -> frozenset[str]:
 
 
 def _is_row(e: Reduce) -> bool:
-    """Whether each element that ``e`` reads for its terms lies beside the next one along a long axis of the sum."""
-    long = {a.name for a in e.axes if isinstance(a.extent, int) and a.extent >= _ROW}
-    over = {a.name for a in e.axes}
-    read = [n for n in walk(e.body) if isinstance(n, Load) and free_vars(n) & over]
-    return (
-        bool(read) and e.cond is None and all(isinstance(n.index[-1], Var) and n.index[-1].name in long for n in read)
-    )
+    """Whether each element that ``e`` reads for its terms lies beside the next one along a long row of the sum.
+
+    Last axes that are all summed are one row: those of the pixels of an image, and of its channels.
+    """
+    over = {a.name: a.extent for a in e.axes if isinstance(a.extent, int)}
+    read = [n for n in walk(e.body) if isinstance(n, Load) and free_vars(n) & {a.name for a in e.axes}]
+    return bool(read) and e.cond is None and all(_length(n.index, over) >= _ROW for n in read)
+
+
+def _length(index: tuple[Expr, ...], over: Mapping[str, int]) -> int:
+    """The elements of the last positions of ``index`` that are variables of a sum alone, which has them ``over``."""
+    mine = list(takewhile(lambda i: isinstance(i, Var) and i.name in over, reversed(index)))
+    return prod(over[i.name] for i in mine if isinstance(i, Var)) if mine else 0
 
 
 def _has_factors(e: Expr) -> bool:

@@ -15,7 +15,7 @@ from nautilus.check.bound.cancelling.reach import Sites, axis_sizes
 from nautilus.check.bound.cancelling.sites import may_cancel
 from nautilus.check.bound.errors import roundings
 from nautilus.check.bound.exactness import computed, is_rounded
-from nautilus.check.bound.operands import in_lanes
+from nautilus.check.bound.operands import in_lanes, without_matrices
 from nautilus.check.bound.probes import FEW, PROBES, Effect, errors, even, largest, margin
 from nautilus.check.bound.store import last_rounding, last_unit
 from nautilus.check.bound.sums.admitted import Lengths, averages, chains, lengths, names, without
@@ -334,7 +334,8 @@ def _sampled(
     first = generate(cut, "random", 0, ranges=ranges)
     cut, resized = at_full_size(cut, task.sizes, {**first.arrays, **rows}, first.scalars)
     how = roundings(cut, task.precision, task.chains, task.schedule)
-    how = replace(how, resized=resized, in_lanes=in_lanes(task.program))
+    lanes, shared = without_matrices(task.program), in_lanes(task.program)  # not of ``cut``, which gathers its rows
+    how = replace(how, resized=resized, lanes=lanes, in_lanes=shared)
     found: dict[str, list[tuple[Array, Effect, Effect]]] = {t.name: [] for t in wanted}  # for each input
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges) if seed else first

@@ -17,6 +17,9 @@ from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
+#: An integer without a store. With 0, a sum that lacks its first element would be right.
+_UNWRITTEN = 77
+
 
 class Malformed(Exception):
     """The program has no meaning: it reads or writes outside a buffer, or two iterations write one element."""
@@ -28,7 +31,7 @@ class Unsupported(Exception):
 
 @dataclass
 class Memory:
-    """One buffer. An element without a store is NaN, or 0 for integers and bools."""
+    """One buffer. An element without a store is NaN, or a number that nothing else gives for integers, or true."""
 
     name: str
     dtype: DType
@@ -41,7 +44,7 @@ class Memory:
 
     def __post_init__(self) -> None:
         kind = np.float64 if self.dtype.is_float else bool if self.dtype is DType.BOOL else np.int64
-        self.real = np.full(self.shape, np.nan if self.dtype.is_float else 0, kind)
+        self.real = np.full(self.shape, np.nan if self.dtype.is_float else _UNWRITTEN, kind)
         tracked = self.tracked and self.dtype.is_float
         self.u = np.zeros(self.shape, np.int64) if tracked else None
         self.v = np.zeros(self.shape, np.int64) if tracked else None

@@ -1,10 +1,12 @@
 """Groups of exponentials under one reference, and whether the rounding of the reference cancels in the outputs.
 
 An *element* is ``exp2(fma(x, k, b))`` with ``b = r * -k + n``: a tile ``x`` under the reference ``r`` of its rows, and
-a constant ``n`` (``raise-exponents``) or 0.  A *repair* is ``exp2((u - r) * k)`` with the shape of ``r``.  Values are
-copies of one reference if selections, maxima, and the initial, carried, yielded and final values of loops connect them.
+a constant ``n`` (``raise-exponents``) or 0.  Where the factor of ``r`` is another one, as in ``(x * s - r) * k``, the
+element has the *scale* ``s``, unless ``r * k`` is exact.  A *repair* is ``exp2((u - r) * k)`` with the shape of ``r``.
+Values are copies of one reference if selections, maxima, and the initial, carried, yielded and final values of loops
+connect them.
 
-A group is *closed* under two conditions.
+A group without scales is *closed* under two conditions.
 
 * No output depends on the reference (``analysis.invariance``).  Then elements and repairs can have ``t = round(r * k)``
   instead of ``r * k`` as their reference: all sums of a row have the factor ``2^(r * k - t)`` in common.
@@ -25,12 +27,25 @@ from nautilus.core.expr.nodes import COMPARISONS
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.invariance import Forms, moved
-from nautilus.vr_tile.ir import ConstOp, DotOp, ForOp, MapOp, TileKernel, TileOp, Value, operands, results, walk_ops
+from nautilus.vr_tile.ir import (
+    ConstOp,
+    DotOp,
+    ForOp,
+    LoadOp,
+    MapOp,
+    TileKernel,
+    TileOp,
+    Value,
+    operands,
+    results,
+    walk_ops,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """The exponential of ``(x - reference) * factor + raised``; ``sum`` is the multiply-add, ``below`` its addend."""
+    """The exponential of ``(x * scale - reference) * factor + raised``; ``sum`` is the multiply-add, ``below`` its
+    addend."""
 
     result: Value
     x: Value
@@ -39,6 +54,7 @@ class Element:
     raised: float
     sum: Value
     below: Value
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +118,21 @@ class References:
         """Whether every element of ``v`` is a constant or depends on a sum of products that is rounded to f32."""
         return self._rounded(v, set()) is True
 
+    def loaded(self, v: Value) -> str | None:
+        """The buffer of which ``v`` is an element."""
+        op = self.defs.get(v.name)
+        return op.buffer if isinstance(op, LoadOp) else None
+
+    def has_logarithm(self, v: Value) -> bool:
+        """Whether ``v`` is a sum with a logarithm."""
+        op = self.defs.get(v.name)
+        return isinstance(op, MapOp) and op.op in ("add", "sub", "fma") and any(map(self.is_logarithm, op.args))
+
+    def is_logarithm(self, v: Value) -> bool:
+        """Whether ``v`` is a logarithm, maybe times a constant."""
+        op = self.defs.get(self.scaled(v)[0].name)
+        return isinstance(op, MapOp) and op.op in ("log", "log2")
+
     def _rounded(self, v: Value, seen: set[str]) -> bool | None:
         """None for a constant and for a value that is being computed."""
         if v.name in seen:
@@ -159,9 +190,12 @@ class References:
         c = self._number(k)
         r, factor, raised = self._below(below)
         same_tile = x.type == made.result.type and x.type.dtype is DType.F32
-        if c is None or r == below or not _same(factor, -c) or not same_tile:
+        if c is None or r == below or not same_tile or len(r.type.axes) >= len(x.type.axes):
             return None
-        return Element(op.result, x, r, c, raised, made.result, below) if len(r.type.axes) < len(x.type.axes) else None
+        if _same(factor, -c):
+            return Element(op.result, x, r, c, raised, made.result, below)
+        exact = abs(math.frexp(factor)[0]) == 0.5
+        return None if exact else Element(op.result, x, r, -factor, raised, made.result, below, c / -factor)
 
     def _below(self, v: Value) -> tuple[Value, float, float]:
         """``(r, c, n)`` where ``v`` is ``r * c + n``."""
@@ -199,7 +233,8 @@ class References:
         names = {*self.defs, *self._copy_of, *self._copy_of.values()}
         copies = {n for n in names if self._root(n) == root}
         known = all(closing.allowed(op, n, copies) for n in copies for op in self.readers[n])
-        return Group(elements, repairs, known and self._is_invariant(copies))
+        unscaled = all(e.scale == 1.0 for e in elements)
+        return Group(elements, repairs, unscaled and known and self._is_invariant(copies))
 
     def _is_invariant(self, copies: set[str]) -> bool:
         """Whether the outputs are the same for all values of the reference."""
@@ -253,15 +288,11 @@ class _Readers:
         """Whether ``op`` adds a logarithm to the copy, or scales it for readers that do."""
         if op.op in ("add", "sub", "fma"):
             terms = [op.args[2]] if op.op == "fma" else [a for a in op.args if a.name != name]
-            return any(self._is_logarithm(t) for t in terms)
+            return any(self.of.is_logarithm(t) for t in terms)
         x, _ = self.of.scaled(op.result)
         readers = self.of.readers[op.result.name]
         meet = all(isinstance(r, MapOp) and self._meets_logarithm(r, op.result.name) for r in readers)
         return x.name == name and meet
-
-    def _is_logarithm(self, v: Value) -> bool:
-        op = self.of.defs.get(self.of.scaled(v)[0].name)
-        return isinstance(op, MapOp) and op.op in ("log", "log2")
 
 
 def _same(a: float, b: float) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nautilus.check.bound import sampling
+from nautilus.check.bound.operands import in_lanes
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.stated import stated
 from nautilus.check.bound.sums.admitted import lengths
@@ -161,3 +162,15 @@ def test_counts_of_fewer_terms_are_those_of_all() -> None:
     text += "r[b, i] = sum[j](i32(x[b, j] < x[b, i]))\ns[b, i] = sum[j](i32(y[b, j] < y[b, i]))\n"
     text += "rho[b] = 1 - 6 * f32(sum[i]((r[b, i] - s[b, i]) ** 2)) / (f32(N) * (f32(N) * N - 1))\n"
     assert 1e-6 < stated(load_text(text, "rank"))["rho"].relative < 1e-5
+
+
+def test_sampled_rows_of_a_matrix_that_is_summed_too_lose_no_bits_in_matrix_units() -> None:
+    """The positions of sampled rows are read from memory, which those of a matrix product may be too."""
+    text = "dim N = 130, D = 77\ninput X: f16[N, D]\noutput y: f32[N]\ny[i] = sum[j: N, d](X[i, d] * X[j, d])\n"
+    assert stated(load_text(text))["y"].relative < 2e-6
+
+
+def test_last_axes_that_are_all_summed_are_one_row_of_lanes() -> None:
+    text = "dim B = 8, C = 4, W = 40\ninput X: f32[B, C, W, W]\noutput Y: f32[B, C], Z: f32[B, C, W]\n"
+    text += "Y[b, c] = sum[y, x](X[b, c, y, x])\nZ[b, c, y] = sum[x](X[b, c, y, x])\n"
+    assert in_lanes(load_text(text)) == {"Y"}

@@ -15,6 +15,7 @@ from nautilus.core.numerics import Array
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
+from nautilus.scalar.text import parse_program
 
 SPEC = """
 dim N = 400
@@ -130,3 +131,21 @@ def test_what_moves_back_inf_and_nan_is_no_fault_where_the_pass_before_it_was_to
     monkeypatch.setattr(made, "_run", lambda m, *rest: Unsupported("large") if m is first else run(m, *rest))
     made.validate(first, moved)
     assert made.validate(moved, last).ok and not made.displaced
+
+
+UNWRITTEN = """program p {{
+  input X: i32[5]
+  output Y: i32[5]
+  temp T: i32[5]
+  kernel T {{ par i in {}..5 {{ T[i] = X[i] * i }} }}
+  kernel Y {{ par i in 0..5 {{ Y[i] = T[i] }} }}
+}}
+"""
+
+
+def test_an_integer_that_nothing_has_written_is_no_0() -> None:
+    """The first element of ``T`` is 0, whether it is written or not."""
+    whole, part = (parse_program(UNWRITTEN.format(first)) for first in (0, 1))
+    inputs = [{"X": np.arange(5) + n} for n in range(4)]
+    assert Validator(inputs, {}).validate(whole, whole).status == "proved"
+    assert Validator(inputs, {}).validate(whole, part).status == "refuted"

@@ -30,8 +30,12 @@ the inputs is left alone: ``|e|`` is at most 2^-14.  Every other group has one o
 * A guarded reference ``select(u == -inf, 0, u)`` is read as ``max(u, lowest)`` where ``0 < f <= 1``: one instruction
   instead of two.  A row whose ``u`` is -inf has elements and repairs of exp2(-inf) with either reference.
 
-**Difference**, for all other groups: ``(x - r) * k + n``, an operation more for each element.  Numbers that are loaded
-are exact at any size, and an open group needs the reference that it stores.  Memory bounds most kernels of such groups.
+**Difference**, for all other groups: ``(x - r) * k + n``, an operation more for each element.  A reference that has
+another factor than ``x``, as the larger one of a maximum of scaled scores and of a number, has ``(x * s - r) * k + n``,
+unless it is a number of its own beside sums of products: an input, or a sum with a logarithm that another kernel has
+stored.  No element is equal to such a reference, so the rounding of the sums is as large as ``e``.  Numbers that are
+loaded are exact at any size, and an open group needs the reference that it stores.  Memory bounds most kernels of such
+groups.
 
 Both forms are equations over the reals, except for far rows.  Requires: ``x``, ``r`` in f32.
 """
@@ -41,12 +45,13 @@ from __future__ import annotations
 import math
 from dataclasses import field
 
+from nautilus.core.buffers import Space
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType, value_limits
 from nautilus.vr_tile.analysis.references import Element, Group, References, Repair
 from nautilus.vr_tile.analysis.value_range import Ranges, value_ranges
-from nautilus.vr_tile.ir import MapOp, TileKernel, TileModule, TileOp, Value
+from nautilus.vr_tile.ir import MapOp, StoreOp, TileKernel, TileModule, TileOp, Value, walk_ops
 from nautilus.vr_tile.passes.dce import Dce
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
@@ -68,12 +73,24 @@ class GuardExponents:
 
     def apply(self, module: TileModule) -> TileModule:
         """``module`` with accurate exponents."""
-        return each_kernel(Dce().apply(module), _kernel)  # a dead reader would open a group
+        module = Dce().apply(module)  # a dead reader would open a group
+        own = _own_numbers(module)
+        return each_kernel(module, lambda k: _kernel(k, own))
 
 
-def _kernel(k: TileKernel) -> TileKernel:
+def _own_numbers(module: TileModule) -> frozenset[str]:
+    """The buffers that hold inputs, or sums with a logarithm."""
+    found = {b.name for b in module.buffers if b.space is Space.INPUT}
+    for k in module.kernels:
+        references = References(k)
+        stores = (op for op in walk_ops(k.body) if isinstance(op, StoreOp))
+        found |= {op.buffer for op in stores if references.has_logarithm(op.value)}
+    return frozenset(found)
+
+
+def _kernel(k: TileKernel, own: frozenset[str]) -> TileKernel:
     references = References(k)
-    groups = references.groups()
+    groups = [g for g in references.groups() if not _is_apart(g, references, own)]
     if not groups:
         return k
     guard = _Guard()
@@ -81,6 +98,14 @@ def _kernel(k: TileKernel) -> TileKernel:
     for group in groups:
         guard.plan(group, references, ranges)
     return Peephole(k).run(guard.rule)
+
+
+def _is_apart(group: Group, references: References, own: frozenset[str]) -> bool:
+    """Whether the elements are scaled sums of products under references that are numbers of their ``own``."""
+    return all(
+        e.scale != 1.0 and references.is_rounded_sum(e.x) and references.loaded(e.reference) in own
+        for e in group.elements
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +147,7 @@ class _Guard:
             return p.map("exp2", [p.map("fma", [p.env.get(part.x.name, part.x), c, p.map("neg", [t])])])
         assert isinstance(part, Element)
         k = p.const(part.factor, TileType(DType.F32))
-        return p.map("exp2", [_scaled(p, p.map("sub", [p.env.get(part.x.name, part.x), r]), k, -part.raised)])
+        return p.map("exp2", [_scaled(p, _difference(p, part, r), k, -part.raised)])
 
     def _row(self, p: Peephole, r: Value, factors: _Factors) -> tuple[Value, Value]:
         """``c`` and ``t`` of the reference, once in a block."""
@@ -136,6 +161,17 @@ class _Guard:
             self.rows[key] = c, _scaled(p, r, c, factors.raised)
             return self.rows[key]
         return self.rows[r.name]
+
+
+def _difference(p: Peephole, e: Element, r: Value) -> Value:
+    """``x * scale - r``, in which a product that equals the reference leaves 0: it is rounded, or it is exact."""
+    x = p.env.get(e.x.name, e.x)
+    if e.scale == 1.0:
+        return p.map("sub", [x, r])
+    scale = p.const(e.scale, TileType(DType.F32))
+    if abs(math.frexp(e.scale)[0]) == 0.5:
+        return p.map("fma", [x, scale, p.map("neg", [r])])
+    return p.map("sub", [p.map("mul", [x, scale]), r])
 
 
 def _finite(p: Peephole, r: Value, factors: _Factors) -> Value:

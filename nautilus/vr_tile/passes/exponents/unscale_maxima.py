@@ -8,7 +8,8 @@ are monotone: the larger of two rounded products is the rounded product of the l
 and a NaN stays.  The pass applies to consecutive loops that carry one maximum if all of them have the same ``c``.
 
 The larger of the maximum and another number ``y``, which is a reference as well, follows: ``max(y, m' * c)`` becomes
-``max(y / c, m') * c``.  Its value may differ in the last place, but all its readers have the same one.
+``max(y / c, m') * c``.  Its value may differ in the last place, but all its readers have the same one.  A maximum that
+is guarded, ``select(m == -inf, 0, m)``, follows too.
 
 Afterwards an exponent ``(x * c - m) * k`` is ``(x - m') * (c * k)``: the element and its reference have the same
 factor (``fold-scale``), which ``guard-exponents`` needs to subtract them without an error.
@@ -91,6 +92,7 @@ class _Rewrite:
     constants: Constants
     ends: dict[str, Value] = field(default_factory=dict)  # result of a loop -> its result in units of the elements
     plain: dict[str, Value] = field(default_factory=dict)  # scaled maximum -> the maximum in units of the elements
+    equal: dict[str, tuple[Value, ...]] = field(default_factory=dict)  # comparison -> the two that it compares
 
     def kernel(self, k: TileKernel) -> TileKernel:
         c = self.names.fresh(TileType(DType.F32))
@@ -98,7 +100,12 @@ class _Rewrite:
         return replace(k, body=(ConstOp(c, self.factor), *body))
 
     def _op(self, op: TileOp, c: Value) -> Iterator[TileOp]:
-        if isinstance(op, MapOp):
+        if isinstance(op, MapOp) and op.op == "eq":
+            self.equal[op.result.name] = op.args
+            yield op
+        elif isinstance(op, MapOp) and op.op == "select":
+            yield from self._guarded(op, c)
+        elif isinstance(op, MapOp):
             yield from self._larger(op, c)
         elif not isinstance(op, ForOp):
             yield op
@@ -146,6 +153,20 @@ class _Rewrite:
         larger = self.plain[op.result.name] = self.names.fresh(op.result.type)
         yield MapOp(larger, "max", (found, self.plain[op.args[at].name]), op.span)
         yield MapOp(op.result, "mul", (larger, c), op.span)
+
+    def _guarded(self, op: MapOp, c: Value) -> Iterator[TileOp]:
+        """``op``, or the choice of 0 for a maximum of -inf in units of the elements, times the factor."""
+        test, zero, maximum = op.args
+        left, none = self.equal.get(test.name, (zero, zero))
+        known = [self.constants.get(x.name) for x in (zero, none)]
+        if maximum.name not in self.plain or left != maximum or known != [0.0, -math.inf]:
+            yield op
+            return
+        plain, found = self.plain[maximum.name], self.names.fresh(test.type)
+        yield MapOp(found, "eq", (plain, none), op.span)
+        chosen = self.plain[op.result.name] = self.names.fresh(op.result.type)
+        yield MapOp(chosen, "select", (found, zero, plain), op.span)
+        yield MapOp(op.result, "mul", (chosen, c), op.span)
 
     def _maximum(self, op: ForOp, new: Value, own: Value, at: TileOp) -> tuple[Value, list[TileOp]]:
         """The maximum of ``own`` and the elements without their factor."""
