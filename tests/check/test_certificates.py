@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nautilus.check.certificates.places import misplaced
+from nautilus.check.certificates.recheck import placed
 from nautilus.check.certificates.rules import check
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Op, rewrite
@@ -110,7 +111,7 @@ def test_equal_factors_of_sums_of_sums_are_put_back_one_by_one() -> None:
     text += "B[y: 2 * N] = 0.5 * sum[i: 2](A[2 * y + i])\nY[y: N] = 0.5 * sum[i: 2](g[i] * B[2 * y + i])\n"
     program = Simplify().apply(Dead().apply(Inline().apply(lower(load_text(text)))))
     after, found = Factor().derive(program)
-    places = [misplaced(c, program, after, found[:n], found[n + 1 :]) for n, c in enumerate(found)]
+    places = [placed(found, n, program, after) for n in range(len(found))]
     assert places == ["", ""]
 
 

@@ -102,6 +102,9 @@ def test_true_ties_are_free_however_many() -> None:
     high = low + spacing(low, DType.F16)
     assert same_reals(high, low, DType.F16, truth=(low + high) / 2) is None
     assert same_reals(high, low, DType.F16, truth=low) is not None
+    truth = (low + high) / 2
+    truth[:2] = low[:2]  # two that are not known to be ties
+    assert same_reals(high, low, DType.F16, truth=truth) is None
 
 
 def test_numbers_below_the_least_of_f32_are_zero_in_it() -> None:

@@ -45,6 +45,13 @@ def test_bits_agree_with_the_compilers(name: str, dtype: DType) -> None:
         assert got.ravel()[n] == np.asarray(found).ravel()[n] == value, (name, at)
 
 
+@pytest.mark.parametrize("name", ["floordiv", "mod", "fmod"])
+def test_integers_by_zero_are_as_the_language_says(name: str) -> None:
+    args = (np.asarray([-7, 0, 7]), np.asarray([0, 0, 0]))
+    found = apply(name, args, DType.I32, DType.I32, Constants())
+    assert np.asarray(found).tolist() == eval_op(name, args, DType.I32).tolist()
+
+
 def ours(name: str, bits: int, a: int, b: int = 0) -> int:
     """The definition of the language reference, by Python's integers."""
     inside = 0 <= b < bits

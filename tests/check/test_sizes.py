@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nautilus.check.sizes import Variant, variants, work
-from nautilus.frontend.semantics.check import load_spec
+from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
 from tests.shipped import SPECS
 
@@ -23,6 +23,15 @@ def test_every_shipped_spec_shrinks(path: Path) -> None:
     assert 1 <= len(found) <= 2
     for v in found:
         assert work(v.spec) <= 2_000_000
+
+
+@pytest.mark.parametrize(("body", "points"), [
+    ("sum[j](X[i, j])", 60 * 80), ("sum[j](X[i, j] * X[0, j])", 60 * 80 // 8), ("max[j](X[i, j] * X[0, j])", 60 * 80),
+    ("sum[j | j <= i](X[i, j] * X[0, j])", 60 * 80),
+])  # fmt: skip
+def test_points_of_products_are_less_work(body: str, points: int) -> None:
+    spec = load_text(f"dim M = 60, N = 80\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = {body}\n")
+    assert work(spec) == max(points, 60)
 
 
 def test_ratios_of_heads_stay() -> None:

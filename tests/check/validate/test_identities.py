@@ -134,6 +134,8 @@ RIGHT: list[tuple[str, str, Domain]] = [
     ("x / 4.0", "x * 0.25", "everything"),
     ("x / 3.0", "x * 0.3333333333333333", "everything"),
     ("x - y", "x + -y", "everything"),
+    ("pow(x, 0.5)", "sqrt(x)", "generic"),
+    ("pow(x, -0.5)", "rsqrt(x)", "generic"),
     ("rcp(rcp(x))", "x", "everything"),
     ("fma(x, y, z)", "x * y + z", "everything"),
     ("exp(x)", "exp2(x * 1.4426950408889634)", "everything"),

@@ -78,6 +78,10 @@ def program(factor: str, guard: str = "j <= i + 13") -> Program:
     ("cast<f32>(cast<i32>(W[j, d]) % 16 - 9) * 8189.0", "true", "not decided"),
     ("cast<f32>(cast<i32>(W[j, d]) * cast<i32>(W[j, d]))", "true", "proved"),  # 65025
     ("cast<f32>(cast<i32>(W[j, d]) * cast<i32>(W[j, d]) * 2)", "true", "not decided"),
+    ("cast<f32>(j) * 2000.0", "true", "proved"),  # 64000
+    ("cast<f32>(j) * 2048.0", "true", "not decided"),  # 65536
+    ("cast<f32>(bit_or(cast<i32>(W[j, d]) + 1, 256)) * 128.0", "true", "proved"),  # 65408
+    ("cast<f32>(bit_or(cast<i32>(W[j, d]) - 1, 256)) * 128.0", "true", "not decided"),  # -1 has all bits
     ("exp(m[i] - S[i, j])", "j <= i + 13", "not decided"),
     ("exp(S[i, j] + m[i])", "j <= i + 13", "not decided"),
     ("exp(S[j, i] - m[i])", "j <= i + 13", "not decided"),
@@ -103,6 +107,23 @@ def test_a_loop_that_leaves_the_reduction_is_not_decided() -> None:
     good = program("exp(S[i, j] - m[i])", "true")
     first = mutated(good.kernels[0], longer)
     assert validate(Program(good.name, good.buffers, good.params, (first, *good.kernels[1:]))).status == "not decided"
+
+
+@pytest.mark.parametrize(("value", "guard", "factor", "status"), [
+    ("tanh(S[i, 0])", "", "t[i] * 65000.0", "proved"),
+    ("tanh(S[i, 0])", " where i < 7", "t[i] * 65000.0", "not decided"),  # the others are what the memory held
+    ("tanh(S[i, 0])", "", "t[i] * 65520.0", "not decided"),
+])  # fmt: skip
+def test_a_tensor_has_the_range_of_its_definition(value: str, guard: str, factor: str, status: str) -> None:
+    stored = f"kernel t {{\n    par i in 0..20 {{\n      t[i] = {value}{guard}\n    }}\n  }}\n  kernel O"
+    text = (PROGRAM % (factor, "true")).replace("temp m", "temp t: f32[20]\n  temp m").replace("kernel O", stored)
+    assert validate(parse_program(text, "t")).status == status
+
+
+@pytest.mark.parametrize(("term", "status"), [("max(S[i, j], 0.0)", "proved"), ("max(S[i, j], -0.5)", "not decided")])
+def test_a_share_is_one_of_numbers_that_are_not_negative(term: str, status: str) -> None:
+    text = PROGRAM.replace("exp(S[i, j] - m[i])", term) % (f"{term} / l[i] * 65000.0", "j <= i + 13")
+    assert validate(parse_program(text, "t")).status == status
 
 
 def test_a_scale_from_another_tensor_is_not_decided() -> None:

@@ -7,11 +7,12 @@ import pytest
 
 from nautilus.check import compare
 from nautilus.check.inputs import InputSet, generate, validation_inputs
-from nautilus.check.validate.memory import Unsupported
-from nautilus.check.validate.refinement import Validator
+from nautilus.check.validate.memory import Memory, Unsupported
+from nautilus.check.validate.refinement import Validator, _factored
 from nautilus.check.validate.verdict import Verdict
 from nautilus.check.validation import _close
 from nautilus.core.numerics import Array
+from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
@@ -119,6 +120,13 @@ def test_an_infinite_factor_that_leaves_a_sum_may_make_an_infinity_of_no_number(
     made = Validator(validation_inputs(before), dict(generate(before).scalars))
     assert made.validate(lower(before), lower(after)).status == "proved" and not made.displaced
     assert made.validate(lower(after), lower(before)).ok and made.displaced
+
+
+def test_a_product_of_the_steps_of_a_chunk_may_be_no_number_where_it_was_one() -> None:
+    old, new = (Memory("S", DType.F32, (4,)) for _ in range(2))
+    old.real[:], new.real[:] = [1.0, np.nan, np.nan, 2.0], [np.nan, np.inf, 1.0, 2.0]
+    assert _factored(old, new).tolist() == [False, True, False, False]
+    assert _factored(old, new, chunks=True).tolist() == [True, True, False, False]
 
 
 def test_what_moves_back_inf_and_nan_is_no_fault_where_the_pass_before_it_was_too_large_to_run(

@@ -33,7 +33,7 @@ from types import MappingProxyType
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Op, Var
-from nautilus.core.index.simplify import FALSE, TRUE, simplify
+from nautilus.core.index.simplify import FALSE, TRUE, Ranges, bounds, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpPlan
 from nautilus.core.types import DType
@@ -229,7 +229,7 @@ class _Pipeline:
         merged = variants[-1][1]
         for loop, copies in reversed(variants[:-1]):
             merged = tuple(_either(calc("lt", at, loop.hi), a, b) for a, b in zip(copies, merged, strict=True))
-        return list(_guarded(calc("lt", at, loops[-1].hi), (*issue.ops, *merged)))
+        return list(_guarded(calc("lt", at, loops[-1].hi), (*issue.ops, *merged), _iterations(loops[first])))
 
     def _copies_at(self, early: _Early, loop: ForOp, at: Expr, issue: Issue) -> Iterator[AsyncCopy]:
         """The copies of ``loop`` in iteration ``at``."""
@@ -333,9 +333,15 @@ def _without(body: tuple[MemOp, ...], names: set[str]) -> tuple[MemOp, ...]:
     return tuple(out)
 
 
-def _guarded(cond: Expr, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
-    """``body`` under ``cond``, which may be known."""
-    cond = simplify(cond)
+def _iterations(loop: ForOp) -> Ranges:
+    """The range of the loop's variable, where it is known."""
+    first, end = bounds(loop.lo)[0], bounds(loop.hi)[1]
+    return {} if first is None or end is None or first >= end else {loop.var: (first, end - 1)}
+
+
+def _guarded(cond: Expr, body: tuple[MemOp, ...], ranges: Ranges) -> tuple[MemOp, ...]:
+    """``body`` under ``cond``, which may be known for variables in ``ranges``."""
+    cond = simplify(cond, ranges)
     if cond == FALSE:
         return ()
     return body if cond == TRUE else (IfOp(cond, body),)

@@ -17,9 +17,9 @@ needed before that reader.  A loop over a pipeline then has one barrier an itera
 
 Stages of a pipeline are compared symbolically: the numerator of ``expr % stages`` is an affine form of the loop
 variable, and it is shifted by one at the back edge.  Two forms whose difference is not constant may be equal.  The
-analysis of a loop runs to a fixed point.  After a loop, copies of the last iterations count only if their conditions
-may hold there: a pipeline fetches nothing in them.  A commit without which the waits and barriers are the same is
-dropped: its copies then belong to the next group.
+analysis of a loop runs to a fixed point; a loop of one iteration has no back edge.  After a loop, copies of the last
+iterations count only if their conditions may hold there: a pipeline fetches nothing in them.  A commit without which
+the waits and barriers are the same is dropped: its copies then belong to the next group.
 
 Kernels with warp roles do not change, because ``specialise-warps`` has synchronised them.  Kernels whose TMA loads
 have waits already do not change either.
@@ -31,6 +31,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
 from itertools import count
+from math import inf
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import FALSE
@@ -197,7 +198,8 @@ class _Sync:
     # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
     # that no other op has the identity.
     loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State]] = field(init=False, default_factory=dict)
-    trips: dict[int, tuple[ForOp, int]] = field(init=False, default_factory=dict)
+    trips: dict[int, tuple[ForOp, tuple[int, float]]] = field(init=False, default_factory=dict)
+    moving: dict[int, tuple[ForOp, frozenset[str]]] = field(init=False, default_factory=dict)
     same: dict[tuple[int, int], tuple[Access, Access, bool]] = field(init=False, default_factory=dict)
     accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(init=False, default_factory=dict)
 
@@ -236,8 +238,7 @@ class _Sync:
     def _loop(self, op: ForOp, state: State) -> tuple[tuple[MemOp, ...], State]:
         """The loop after the wait that only its first iteration needs, and the state after the loop."""
         plain, left = self._fixed_point(op, state)
-        at = atom(Var(op.var))
-        entered = self._enter(state, at - affine(op.lo))
+        entered = self._enter(op, state)
         pending = self._ahead(_Frame(op.body, None), entered)
         if pending is not None:
             ready = state.wait(pending).barrier()
@@ -249,37 +250,43 @@ class _Sync:
     def _fixed_point(self, op: ForOp, state: State) -> tuple[ForOp, State]:
         """The loop with a body that is right for every iteration, and the state after the loop."""
         at = atom(Var(op.var))
-        head = self._enter(state, at - affine(op.lo))
+        head = self._enter(op, state)
+        least, most = self._iterations(op)
+        if most <= 1:
+            body, end = self.block(op.body, head)
+            left = end if least else head.join(end)
+            return replace(op, body=body), self._reduced(left.rename(op.var, affine(op.lo), self.stages))
         while True:
             body, end = self.block(op.body, head, op)
             back = end.rename(op.var, at.shift(-1), self.stages)
             new = head.join(self._reduced(back))
             if new == head:
-                left = self._last(op, body, head).rename(op.var, affine(op.hi), self.stages)
+                left = self._last(op, body, head, back).rename(op.var, affine(op.hi), self.stages)
                 return replace(op, body=body), self._reduced(left)
             head = new
 
-    def _last(self, op: ForOp, body: tuple[MemOp, ...], head: State) -> State:
-        """The state in which iteration ``op.hi`` would begin, if every iteration begins in ``head``."""
-        depth = min(self._iterations(op), max(self.stages.values(), default=0))
+    def _last(self, op: ForOp, body: tuple[MemOp, ...], head: State, back: State) -> State:
+        """The state in which iteration ``op.hi`` would begin, if every iteration begins in ``head``.
+
+        ``back``: the state in which an iteration begins that is not the first.
+        """
+        depth = min(self._iterations(op)[0], max(self.stages.values(), default=0))
         state = head
         for left in range(depth, 0, -1):
             end = self._replay(body, state, {op.var: calc("sub", op.hi, left)})
             if end is None:
-                return head
+                return self._reduced(back)
             state = self._reduced(end.rename(op.var, atom(Var(op.var)).shift(-1), self.stages))
         return state
 
-    def _iterations(self, op: ForOp) -> int:
-        """A number of iterations that the loop has at least."""
+    def _iterations(self, op: ForOp) -> tuple[int, float]:
+        """The least and the largest number of iterations of the loop, as far as they are known."""
         if id(op) not in self.trips:
-            self.trips[id(op)] = (op, self._least_trips(op))
+            ends = op.hi.args if isinstance(op.hi, Op) and op.hi.op == "min" else (op.hi,)
+            trips = [bounds(simplify(calc("sub", e, op.lo), self.ranges), self.ranges) for e in ends]
+            least = max(0, min(low or 0 for low, _ in trips))
+            self.trips[id(op)] = (op, (least, min(inf if high is None else high for _, high in trips)))
         return self.trips[id(op)][1]
-
-    def _least_trips(self, op: ForOp) -> int:
-        ends = op.hi.args if isinstance(op.hi, Op) and op.hi.op == "min" else (op.hi,)
-        trips = [bounds(simplify(calc("sub", e, op.lo), self.ranges), self.ranges)[0] for e in ends]
-        return max(0, min(0 if t is None else t for t in trips))
 
     def _replay(self, body: tuple[MemOp, ...], state: State, at: Mapping[str, Expr]) -> State | None:
         """The state after ``body`` with its waits and barriers in the iteration ``at``; None if loops are in it."""
@@ -299,13 +306,24 @@ class _Sync:
                     state = self._after(op, state)
         return state
 
-    def _enter(self, state: State, zero: Linear) -> State:
-        """``state`` with stages as forms of the loop variable; ``zero`` is 0 in the first iteration."""
+    def _enter(self, op: ForOp, state: State) -> State:
+        """``state`` with stages as forms of the variable of ``op``, which is ``op.lo`` in the first iteration.
+
+        Stages of buffers that no iteration addresses by the variable stay as they are.
+        """
+        zero, moving = atom(Var(op.var)) - affine(op.lo), self._moving(op)
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(replace(x, at=x.at + zero) if self.stages[x.buffer] > 1 else x for x in xs)
+            return frozenset(replace(x, at=x.at + zero) if x.buffer in moving else x for x in xs)
 
         return self._reduced(State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open)))
+
+    def _moving(self, op: ForOp) -> frozenset[str]:
+        """The buffers whose stages ``op`` addresses by its variable."""
+        if id(op) not in self.moving:
+            slots = (s for x in walk_ops(op.body) for t in (touch(x),) for s in (*t.reads, *t.writes, *t.copies))
+            self.moving[id(op)] = (op, frozenset(s.buffer for s in slots if op.var in free_vars(s.stage)))
+        return self.moving[id(op)][1]
 
     def _reduced(self, state: State) -> State:
         """``state`` with coefficients modulo the number of stages, so that there are finitely many states."""
@@ -347,9 +365,7 @@ class _Sync:
             return replace(state.barrier(), read=writes)
         if isinstance(op, AsyncCommit):
             return state.commit()
-        if isinstance(op, TmaLoad):
-            return state
-        if not (reads or writes or copies):
+        if isinstance(op, TmaLoad) or not (reads or writes or copies):
             return state
         return State(state.written | writes, state.read | reads, state.groups, state.open | copies)
 
@@ -394,8 +410,11 @@ class _Sync:
 
     # -- looking ahead --------------------------------------------------------------------------
     def _ahead(self, frame: _Frame, state: State) -> int | None:
-        """The wait that the next reader of an outstanding copy needs; None if a barrier comes before that reader."""
-        fresh = state.barrier()
+        """The wait that the next reader of an outstanding copy needs.
+
+        None if a barrier comes before that reader, or if the reader has to wait for a copy that is still to come.
+        """
+        fresh, coming = state.barrier(), NONE
         for op, shift in self._upcoming(frame):
             if isinstance(op, ForOp | RolesOp) or _bulk(op):
                 return None
@@ -407,10 +426,11 @@ class _Sync:
                 reads, writes, (copies,) = moved.written, moved.read, moved.groups
             pending = self._pending(reads | writes, state)
             if pending is not None:
-                return pending
+                return None if self._overlap(reads | writes, coming) else pending
             if self._overlap(reads | writes | copies, fresh.written) or self._overlap(writes | copies, fresh.read):
                 return None
             fresh = State(fresh.written | writes, fresh.read | reads, fresh.groups, fresh.open)
+            coming |= copies
         return None
 
     def _upcoming(self, frame: _Frame) -> Iterator[tuple[MemOp, tuple[str, Linear] | None]]:
@@ -437,11 +457,20 @@ class _Sync:
             return x.buffer == y.buffer
         a, b = self.smem[x.buffer], self.smem[y.buffer]
         if a.name != b.name:
-            return a.overlaps(b)
+            (begin, end), (start, stop) = _bytes(a, x.at), _bytes(b, y.at)
+            return begin < stop and start < end
         gap = x.at - y.at
         if x.part is not None and y.part is not None and (x.part[1] <= y.part[0] or y.part[1] <= x.part[0]):
             return False
         return bool(gap.terms) or gap.const % a.stages == 0
+
+
+def _bytes(s: Smem, at: Linear) -> tuple[int, int]:
+    """The first byte of stage ``at`` of ``s`` and the one after its last; of all stages where it is not constant."""
+    if at.terms:
+        return s.offset, s.offset + s.bytes
+    begin = s.offset + at.const % s.stages * s.stage_bytes
+    return begin, begin + s.stage_bytes
 
 
 def _global(name: str) -> str:
@@ -453,14 +482,11 @@ def stage_number(e: Expr, stages: int) -> Linear:
     """The stage as a number modulo ``stages``."""
     match e:
         case Op(op="mod", args=(inner, Const(value=n))) if n == stages:
-            f = affine(inner)
-        case _:
-            f = affine(e)
-    return _modulo(f, stages)
+            e = inner
+    return _modulo(affine(e), stages)
 
 
 def _modulo(f: Linear, stages: int) -> Linear:
-    """``f`` modulo ``stages``."""
     return Linear({a: c % stages for a, c in f.terms.items() if c % stages}, f.const % stages)
 
 

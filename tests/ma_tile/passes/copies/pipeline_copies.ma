@@ -192,7 +192,6 @@ module product target sm_80 {
 ; CHECK: cp.async s_b[0] {{.*}}, B[%[[FIRST]] * 16 + k, n] where %[[FIRST]] < 6
 ; CHECK: %[[SECOND:.*]] = ld.global page[1]
 ; CHECK: for t in 0..2 {{.*}}carry({{.*}}%[[NOW:[a-z_0-9]*]] = %[[SECOND]])
-; CHECK-NEXT: if t < 3 {
 ; CHECK-NEXT: cp.async s_a[(t + 1) % 2]
 ; CHECK-NEXT: cp.async s_b[(t + 1) % 2] {{.*}}, B[%[[NOW]] * 16 + k, n] where %[[NOW]] < 6 and (t < 1 or t * 16 + k + 17 <= %n)
 ; CHECK: %[[NEXT:.*]] = ld.global page[t + 2] where t < 2

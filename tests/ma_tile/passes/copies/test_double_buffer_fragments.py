@@ -49,8 +49,9 @@ def test_every_depth_and_length(stages: int, trips: int, ragged: int) -> None:
     low = compiled(matmul(32, 32, 32 * trips - ragged, 32, 32, 32), replace(WARPS, stages=stages))
     assert (count(low, "ld.matrix") > 0) == (trips > 1)
     inside = [op for op in walk_ops(loop(low).body) if isinstance(op, Barrier | AsyncWait)]
-    assert [type(op) for op in inside] == [AsyncWait, Barrier]
-    assert isinstance(inside[0], AsyncWait) and inside[0].pending == stages - 2
+    # its first iteration awaits the tiles of two, and copies in front of the loop may be all that there are
+    assert [type(op) for op in inside] == ([] if trips < min(stages, 3) else [AsyncWait, Barrier])
+    assert all(op.pending == stages - 2 for op in inside if isinstance(op, AsyncWait))
 
 
 @pytest.mark.parametrize("depth", [32, 48, 64])
