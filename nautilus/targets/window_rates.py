@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.targets import part_rates
 from nautilus.targets.limits import MMA_DEPTH
-from nautilus.targets.memory_rates import MEMORY
+from nautilus.targets.memory_rates import MEMORY, OUTSIDE
 
-STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.77))  # terms of a step of the loop, and relative rate (16: 0.65 to 0.84)
+STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.77))  # terms of a step of the loop, and relative rate without copies
 #: time of terms of a step that are zeros and not multiplied, relative to others: at least 0.1, as windows of 45 terms
 #: in a step of 64 take 3% longer than three of 15 in steps of 16 (two convolutions); less than 0.6 keeps one more plan
 ZEROS: Final = 0.25
@@ -36,6 +37,27 @@ WHOLE: Final = 0.85  # approximate share of a tile that boxes of several axes fi
 PHASES: Final = 2.0
 TRANSPOSED: Final = 1.3  # time of stores whose order is not that of the loads, relative
 LAUNCHES: Final = 6e-6  # seconds of the kernels that store windows
+#: time of the copies of rows of 128 bytes inside of the tensor, relative to that of the products of their elements
+#: (where all rows are cut, two convolutions take 1.7 and 1.9 of the time of the products)
+COPIES: Final = 0.45
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The copies of windows.
+
+    ``line``: positions of the contiguous axis of the result; None: the axis of a window is contiguous.  ``row``:
+    elements of a row of a box.  ``cut``: the share of its rows that reach beyond the tensor.
+    """
+
+    line: int | None
+    row: int
+    cut: float
+
+    @property
+    def cost(self) -> float:
+        """The time of a row, relative to that of one inside of the tensor."""
+        return 1.0 + (OUTSIDE - 1.0) * self.cut
 
 
 def columns(dtype: DType) -> int:
@@ -60,16 +82,33 @@ def warp_seconds(dtype: DType, operations: float, longest: int, unit_steps: bool
 
 
 def product_seconds(
-    dtype: DType, operations: float, shape: tuple[int, int, int], line: int | None, merit: float, multiprocessors: int
+    dtype: DType, operations: float, shape: tuple[int, int, int], box: Box, merit: float, multiprocessors: int
 ) -> float:
-    """The time of ``operations`` on stored windows.
+    """The time of ``operations`` on stored windows, or of the copies of their boxes if that is longer.
 
-    ``shape``: groups, rows and columns; ``line``: positions of the contiguous axis of the result; None: the axis of a
-    window is contiguous; ``merit``: the relative rate of the step.
+    ``shape``: groups, rows and columns; ``merit``: the relative rate of the step.
     """
-    share = merit * max(_share(shape, tile, multiprocessors) for tile in part_rates.TILES)
-    share *= WHOLE if line is None else WHOLE * max(rate * line / (-(-line // n) * n) for n, rate in LINES)
+    share = WHOLE * max(_share(shape, tile, multiprocessors) for tile in part_rates.TILES)
+    copies = COPIES * box.cost
+    if box.line is not None:
+        merit *= _line_share(box.line, *_best_line(box.line))
+        copies *= SLAB / box.row
+    share *= merit / max(1.0, copies)
     return operations / ((part_rates.STORED if dtype is DType.F32 else RATE) * share)
+
+
+def box_line(line: int) -> int:
+    """Positions of a line of a box, where ``line`` positions of the result are contiguous."""
+    return _best_line(line)[0]
+
+
+def _best_line(line: int) -> tuple[int, float]:
+    return max(LINES, key=lambda x: _line_share(line, *x))
+
+
+def _line_share(line: int, n: int, rate: float) -> float:
+    """The share of the rate that lines of ``n`` positions reach."""
+    return rate * line / (-(-line // n) * n)
 
 
 def result_seconds(dtype: DType, elements: int, step: int) -> float:

@@ -322,8 +322,12 @@ class _Run:
         if self.mode == "typed" and t.dtype is DType.F32:
             wide = [w.astype(np.float32) for w in wide]
 
+        def counted(data: Array, v: Value) -> Array:
+            before = (slice(None),) * (1 + v.type.names.index(op.axes[0]))
+            return data if op.terms is None else data[(*before, slice(op.terms))]
+
         def product(a: Array, b: Array) -> Array:
-            return contracted(a, op.a.type.names, b, op.b.type.names, t.names)
+            return contracted(counted(a, op.a), op.a.type.names, counted(b, op.b), op.b.type.names, t.names)
 
         if op.mask is not None and not all(np.isfinite(w).all() for w in wide):
             total = self.masked_sum(op, wide)

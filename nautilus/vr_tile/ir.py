@@ -127,11 +127,12 @@ class ScanOp(CommonScan[Value]):
     """Running results of ``combiner`` along ``axis`` of ``arg``."""
 
 
-@op(VR, "dot $a, $b( + $acc)? over $axes( where $mask)?( parts $parts)?")
+@op(VR, "dot $a, $b( + $acc)? over $axes( where $mask)?( parts $parts)?( terms $terms)?")
 class DotOp:
     """``result = acc + sum over axes of a * b`` (acc None: 0), without the products whose ``mask`` is false.
 
-    ``parts``: the number of parts that an operand may have, 2 of tf32 or 3 of bf16.
+    ``parts``: the number of parts that an operand may have, 2 of tf32 or 3 of bf16.  ``terms``: the number of products
+    along the only axis of ``axes`` after which an operand is 0; None: unknown.
     """
 
     result: Value = declare(RESULT)
@@ -141,6 +142,7 @@ class DotOp:
     axes: tuple[str, ...] = declare(AXES)
     mask: Value | None = declare(OPERAND, default=None)
     parts: int | None = declare(INTEGER, default=None)
+    terms: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
 
 

@@ -303,6 +303,12 @@ def _dot(k: _Kernel, op: DotOp) -> None:
     k.need(bool(over) and len(over) == len(op.axes), "a dot contracts axes", ", ".join(op.axes))
     k.need(over <= set(a.names) & set(b.names), "contracted axes are in both operands", ", ".join(op.axes))
     rest = tuple(x for x in k.union((a, b)) if x.name not in over)
+    sizes = {x.name: x.size for x in a.axes}
+    k.need(
+        op.terms is None or (len(over) == 1 and 0 < op.terms < sizes[op.axes[0]]),
+        "terms of a dot are fewer than the positions of its only axis",
+        str(op.terms),
+    )
     k.need(t.axes == rest, "a dot keeps all other axes", ", ".join(t.names))
     k.need(a.dtype is b.dtype, "one element type for both operands", f"{a.dtype} and {b.dtype}")
     k.need(

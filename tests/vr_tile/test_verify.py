@@ -38,6 +38,7 @@ FAULTS = [
     ("dot %q, %kt over k : f32", "dot %q, %kt over k : f16", "compute type"),
     ("dot %ph, %v + %oa over j", "dot %p, %v + %oa over j", "one element type"),
     ("dot %ph, %v + %oa over j", "dot %ph, %v + %la over j", "accumulator"),
+    ("dot %ph, %v + %oa over j :", "dot %ph, %v + %oa over j terms 8 :", "terms of a dot are fewer"),
     ("yield %mn, %ln, %on", "yield %mn, %on, %ln", "carried types"),
     ("V[b, h // 2, j0 * 8 + j, d]", "V[b, h // 2, j0 * 8 + j]", "an access has one index for each dimension"),
     ("V[b, h // 2, j0 * 8 + j, d]", "V[b, h // 2, j0 * 8 + i, d]", "indices are integers"),

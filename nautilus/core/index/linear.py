@@ -198,6 +198,14 @@ def excess(comparison: Expr) -> Linear | None:
     return None
 
 
+def first_positions(comparison: Expr, name: str) -> int | None:
+    """The number of first positions of variable ``name`` at which ``comparison``, of nothing else, holds; or None."""
+    found = excess(comparison)
+    if found is None or found.shift(-found.const).single() != Var(name):
+        return None
+    return None if isinstance(comparison, Op) and comparison.op == "eq" else 1 - found.const
+
+
 def divide(x: Linear, n: int, dtype: DType) -> Linear:
     """``x // n`` for n > 0 and unknown atoms: multiples of ``n`` leave the division."""
     q, r = split(x, n)

@@ -18,8 +18,7 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Expr, Op, Var
-from nautilus.core.index.linear import excess
+from nautilus.core.index.linear import first_positions
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.types import HALVES, DType
@@ -103,19 +102,14 @@ def terms(op: DotOp, plan: DotPlan, defs: Mapping[str, TileOp], depth: int) -> i
     """
     if plan.instr not in WGMMA:
         return None
-    step, whole = WGMMA[plan.instr].k, depth
+    step, whole = WGMMA[plan.instr].k, min(depth, depth if op.terms is None else op.terms)
     for v in (op.a, op.b):
         load = defs.get(forms(v, defs)[-1].name)
         for c in conjuncts(load.mask) if isinstance(load, LoadOp) else ():
-            found = excess(c)
-            if found is not None and found.shift(-found.const).single() == Var(plan.k) and not _is_equation(c):
-                whole = min(whole, 1 - found.const)
+            found = first_positions(c, plan.k)
+            whole = whole if found is None else min(whole, found)
     kept = max(-(-whole // step), 1) * step
     return kept if kept < depth else None
-
-
-def _is_equation(e: Expr) -> bool:
-    return isinstance(e, Op) and e.op == "eq"
 
 
 def plan_dots(kernel: TileKernel, mapping: WarpPlan, short: bool = True) -> dict[str, DotPlan]:

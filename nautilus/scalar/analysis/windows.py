@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
-from math import gcd, prod
+from math import gcd, lcm, prod
 
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.conditions import TRUE, conjunction
@@ -100,11 +100,12 @@ class _Work:
 
 
 def windows(
-    ld: Load, rows: Collection[str], inner: Sequence[Axis], axes: Mapping[str, Axis], last: bool
+    ld: Load, rows: Collection[str], inner: Sequence[Axis], axes: Mapping[str, Axis], last: bool, multiple: int = 1
 ) -> Windows | None:
     """The windows of ``ld``, whose index is affine in its lines and in ``inner``; None where they need over five axes.
 
-    ``rows``: the axes of the result that only ``ld`` has; ``last``: the axis of ``inner`` is contiguous.
+    ``rows``: the axes of the result that only ``ld`` has; ``last``: the axis of ``inner`` is contiguous; ``multiple``:
+    of elements that the contiguous axis has, besides those of :data:`~nautilus.targets.limits.VECTOR_BYTES`.
     """
     forms = [linear(e) for e in ld.index]
     names, work = {a.name for a in inner}, _Work()
@@ -119,7 +120,7 @@ def windows(
             before = len(work.lines)
     if len({a.name for a, *_ in work.lines}) != len(work.lines) or {a.name for a, *_ in work.lines} != {*rows}:
         return None
-    return _assembled(work, places, inner, before, last)
+    return _assembled(work, places, inner, before, last, multiple)
 
 
 def _dimension(
@@ -164,13 +165,13 @@ def _dimension(
 
 def _assembled(
     work: _Work, places: Sequence[tuple[Linear, int | None, int, int, int]], inner: Sequence[Axis],
-    before: int, last: bool,
+    before: int, last: bool, multiple: int,
 ) -> Windows | None:  # fmt: skip
     lengths = [n for _, n, _, _ in work.lines]
     index = [e for _, _, e, _ in work.lines]
     size = prod(map(extent, inner))
     line: str | None = None
-    each = VECTOR_BYTES // DType.BF16.bytes  # parts of f32 are stored as bf16
+    each = lcm(multiple, VECTOR_BYTES // DType.BF16.bytes)  # parts of f32 are stored as bf16
     if last:
         size, before = -(-size // each) * each, len(lengths)
     elif work.lines[-1][3]:

@@ -13,13 +13,14 @@ the block under construction.  Its rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import InternalError
 from nautilus.core.expr.build import within
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, free_vars, refs
+from nautilus.core.index.linear import first_positions
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.source import Span
 from nautilus.core.tiles import TileAxis, TileType
@@ -148,6 +149,14 @@ class Builder(Emitter):
         support = b.supported(index)
         more = () if support is None else (c for c in map(self.known, conjuncts(support)) if c != TRUE)
         return [*self.bounds_check(b, index), *more]
+
+    def terms(self, axes: frozenset[str], guard: Iterable[Expr], sides: Iterable[Expr]) -> int | None:
+        """The terms along the only one of ``axes`` after which a conjunct of ``guard`` is false, which needs no mask
+        because one of ``sides`` is an element of a buffer that is 0 there; None where there is no such conjunct."""
+        stored = [e for e in sides if isinstance(e, Load) and e.buffer in self.buffers]
+        zeros = {c for e in stored for c in conjuncts(self.buffers[e.buffer].supported(e.index) or TRUE)}
+        found = [n for x in axes for c in guard if c in zeros and (n := first_positions(c, x)) is not None]
+        return min(found) if found and len(axes) == 1 else None
 
     def implied(self, cond: Expr, by: Sequence[Expr]) -> bool:
         """Whether ``cond`` holds wherever every expression of ``by`` holds, or is one of them."""

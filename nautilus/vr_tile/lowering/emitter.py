@@ -70,13 +70,14 @@ class Emitter:
         return v
 
     def dot(
-        self, a: Value, b: Value, acc: Value | None, axes: Sequence[str], hint: str = "", mask: Value | None = None
-    ) -> Value:
-        """The sum of ``a * b`` over ``axes`` where ``mask`` holds, plus ``acc``."""
+        self, a: Value, b: Value, acc: Value | None, axes: Sequence[str], hint: str = "", mask: Value | None = None,
+        terms: int | None = None,
+    ) -> Value:  # fmt: skip
+        """The sum of ``a * b`` over ``axes`` where ``mask`` holds, plus ``acc``; ``terms``: as in a dot."""
         names = {*a.type.names, *b.type.names} - set(axes)
         v = self.fresh(self.type(a.type.dtype.compute, names), hint)
         ordered = tuple(n for n in self.axes if n in axes)
-        self.emit(DotOp(v, a, b, acc, ordered, mask, span=self.span))
+        self.emit(DotOp(v, a, b, acc, ordered, mask, terms=terms, span=self.span))
         return v
 
     def select(self, cond: Value, a: Value, b: Value, hint: str = "") -> Value:

@@ -417,7 +417,7 @@ class _Lower:
         )
         kept = b.type(left.type.dtype.compute, (c.a_axes | c.b_axes) - c.axes)
         use = acc if acc is not None and not c.after and acc.type == kept else None
-        v = b.dot(left, right, use, sorted(c.axes), hint, self.absent(c, guard, own))
+        v = b.dot(left, right, use, sorted(c.axes), hint, self.absent(c, guard, own), b.terms(c.axes, guard, (x, y)))
         if whole is not None:
             v = b.map("cast", (v,), c.a.dtype, hint)
         for op, arg in c.after:

@@ -97,7 +97,7 @@ def _key(op: ValueOp) -> Hashable:
             return ("reduce", combiner, arg.name, frozenset(axes), t)
         case ScanOp(combiner=combiner, arg=arg, axis=axis):
             return ("scan", combiner, arg.name, axis, op.reverse, op.exclusive, t)
-        case DotOp(a=a, b=b, acc=acc, axes=axes, mask=mask, parts=parts):
+        case DotOp(a=a, b=b, acc=acc, axes=axes, mask=mask, parts=parts, terms=terms):
             names = sorted((a.name, b.name))
             more = [None if v is None else v.name for v in (acc, mask)]
-            return ("dot", tuple(names), *more, frozenset(axes), parts, t)
+            return ("dot", tuple(names), *more, frozenset(axes), parts, terms, t)

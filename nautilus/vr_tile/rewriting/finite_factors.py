@@ -140,7 +140,7 @@ class _Tests:
                         zero, new = self.e.fresh(other.type, "zeros"), self.e.fresh(op.result.type, "tested")
                         a, b = (side, zero) if side == op.a else (zero, side)
                         out.append(ConstOp(zero, 0.0, op.span))
-                        out.append(DotOp(new, a, b, now[n], op.axes, None, op.parts, op.span))
+                        out.append(DotOp(new, a, b, now[n], op.axes, None, op.parts, op.terms, op.span))
                         now[n] = new
                         n += 1
                 case _:

@@ -154,6 +154,15 @@ def test_steps_that_are_loaded_as_zeros_are_not_multiplied() -> None:
     agree(module, low)
 
 
+def test_terms_of_a_dot_are_multiplied_and_no_more() -> None:
+    text = matmul(256, 64, 64, 128, 64, 64).replace("over k :", "over k terms 40 :")
+    module = tile(text)
+    low = synchronous(module)
+    in_order(low, r"= mma wgmma\.f16 .* over k terms 48 ")
+    with pytest.raises(AssertionError):  # the terms after them are no zeros here
+        agree(module, low)
+
+
 def test_a_computed_left_operand_stays_in_registers() -> None:
     low = synchronous(tile(attention(256, 256, 64, 128, 64, scaled_q=True)))
     in_order(low, r"%q0 = ld\.global Q.* vec 2", r"%q_1 = convert %q", r"mma wgmma\.f16 %q_1, smem s_kt1")

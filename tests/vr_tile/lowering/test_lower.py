@@ -370,3 +370,33 @@ tile t in 0..8 {{ tile.red k in 0..4 {{ acc[t] sum= X[g * 8 + t, k] + 1.0 where 
 tile t in 0..8 {{ Y[g * 8 + t] = {stored} }}"""
     m = check_lowering(program(buffers, body, "local acc: f32[8]", "grid g in 0..2"))
     assert text.format(m).count("= select") == 1 + masked
+
+
+PADDED = """program p {
+  input A: f16[32, 48]
+  input B: f16[48, 8]
+  temp T: f16[32, 64] zero unless i1 < 48
+  output C: f32[32, 8]
+  kernel T {
+    grid i0 in 0..1 { tile i in 0..32, k in 0..64 { T[i, k] = select(k < 48, cast<f32>(A[i, k]), 0.0) } }
+  }
+  kernel C {
+    local acc: f32[32, 8]
+    grid i0 in 0..1 {
+      tile i in 0..32, j in 0..8 { acc[i, j] = 0.0 }
+      tile i in 0..32, j in 0..8 { tile.red k in 0..64 {
+        acc[i, j] sum= cast<f32>(T[i, k]) * cast<f32>(B[k, j]) where k < 48
+      } }
+      tile i in 0..32, j in 0..8 { C[i, j] = acc[i, j] }
+    }
+  }
+}"""
+
+
+def test_a_condition_that_needs_no_mask_limits_the_terms_of_a_dot() -> None:
+    m = check_lowering(PADDED)
+    (dot,) = [op for k in m.kernels for op in walk_ops(k.body) if isinstance(op, DotOp)]
+    assert dot.terms == 48 and "over k terms 48 :" in text.format(m)
+    m = check_lowering(PADDED.replace("where k < 48", "where k < 40"))  # not what the temp says
+    (dot,) = [op for k in m.kernels for op in walk_ops(k.body) if isinstance(op, DotOp)]
+    assert dot.terms is None

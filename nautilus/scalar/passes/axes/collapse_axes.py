@@ -21,6 +21,9 @@ Axes collapse only where a plan depends on it, because others are coordinates of
 
 * two that are reduced together;
 * two that are rows, or columns, of a matrix product;
+* a short axis of a product and the one before it that other axes shift (:data:`SHORT_LINE`): the taps of a convolution
+  along one axis of an image.  ``X[y + r - 1, x]`` is ``X[y_x + 10 * (r - 1)]``, and ``0 <= y + r - 1 < H`` is
+  ``0 <= y_x + 10 * (r - 1) < 10 * H``, if both tensors have 10 elements along ``x``;
 * those in front of an axis along which an elementwise definition reads or writes contiguous memory, if whole warps do
   not fit it (129 elements, of which each row starts at another address).
 
@@ -29,16 +32,18 @@ Where two axes collapse, those that other definitions read at the same positions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, children, free_vars, rewrite, substitute, with_children
+from nautilus.core.expr.conditions import conjunction, conjuncts
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, children, free_vars, rewrite, substitute, with_children
 from nautilus.core.expr.products import matrix_product, strip_conversions
-from nautilus.core.index.linear import Linear, build, linear
+from nautilus.core.index.linear import Linear, build, excess, linear
 from nautilus.core.index.sizes import MAX_DIM, Extent, at_most, volume
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
@@ -49,6 +54,7 @@ from nautilus.scalar.rewriting import all_defs, kernel_of
 
 WARP = 32  # threads
 FEW = 128  # rows of one tile
+SHORT_LINE = 48  # elements of an axis of which the boxes of tiles waste a part
 WIDE = 256  # columns that accumulators of a tile hold without division
 Place: TypeAlias = tuple[str, int]  # a buffer and its dimension n, beside dimension n + 1
 Pair: TypeAlias = tuple[str, str, str]  # a definition, an axis of it, and the axis after that
@@ -96,18 +102,20 @@ def _legal(program: Program, defs: Mapping[str, Def]) -> list[Join]:
     for d in defs.values():
         kinds = {a.name: (a.extent, k) for k, axes in enumerate((d.par, d.red)) for a in axes}
         found = [*_accesses(d)]
-        for name in {n for _, index in found for n in _other_variables(index)}:
+        shifted = _shifted(d, kinds)
+        for name in {n for _, index in found for e in index for n in _other_variables([e], shifted)}:
             uses[d.name, name] = -1
         for buffer, index in found:
-            for e in index:
+            for e in (_unshifted(e, shifted) for e in index):
                 if isinstance(e, Var) and uses.get((d.name, e.name), 0) >= 0:
                     uses[d.name, e.name] = uses.get((d.name, e.name), 0) + 1
             for n in range(len(index) - 1):
                 fits = buffer not in strided
-                pair = _pair(d.name, index[n : n + 2], shapes[buffer][n : n + 2], kinds) if fits else None
+                pair = _pair(d.name, index[n : n + 2], shapes[buffer][n : n + 2], kinds, shifted) if fits else None
                 if pair is not None and not _is_counted(shapes[buffer], n):
                     pair = None
-                if pair is not None and not _is_position(pair, kinds, forms[d.name]):
+                follows = pair is not None and pair[1:] in shifted.items()
+                if pair is not None and not follows and not _is_position(pair, kinds, forms[d.name]):
                     extents = shapes[buffer][n : n + 2]
                     block = _is_block(d, pair, kinds, extents in rows) if extents in summed | rows else False
                     pair = pair if block else None
@@ -136,8 +144,48 @@ def _accesses(d: Def) -> Iterator[tuple[str, tuple[Expr, ...]]]:
     yield from ((ld.buffer, ld.index) for ld in d.reads())
 
 
-def _other_variables(index: Sequence[Expr]) -> frozenset[str]:
-    return frozenset[str]().union(*(free_vars(e) for e in index if not isinstance(e, Var)))
+def _other_variables(index: Sequence[Expr], shifted: Mapping[str, str]) -> frozenset[str]:
+    found = ((free_vars(e), _unshifted(e, shifted)) for e in index if not isinstance(e, Var))
+    return frozenset[str]().union(*(names - ({v.name} if isinstance(v, Var) else set()) for names, v in found))
+
+
+def _unshifted(e: Expr, shifted: Mapping[str, str]) -> Expr:
+    """The axis of ``shifted`` to which index ``e`` adds others; ``e`` where it is no such sum."""
+    form = linear(e)
+    mine = [x for x in shifted if form.slope(x)]
+    if isinstance(e, Var) or len(mine) != 1 or form.slope(mine[0]) != 1:
+        return e
+    v = Var(mine[0])
+    return e if any(v.name in free_vars(a) for a in form.without(v).terms) else v
+
+
+def _shifted(d: Def, kinds: Mapping[str, tuple[Extent, int]]) -> Mapping[str, str]:
+    """The axes of the product ``d`` that other axes shift, each with the short one behind it in every tensor."""
+    if d.op != "sum" or matrix_product(strip_conversions(d.value), [a.name for a in d.par]) is None:
+        return {}
+    found: dict[str, str] = {}
+    par = {a.name for a in d.par}
+    for _, index in _accesses(d):
+        for e, after in pairwise(index):
+            form = linear(e)
+            axes = [x for x in par if form.slope(x)]
+            length = kinds[after.name][0] if isinstance(after, Var) and after.name in par else None
+            if len(axes) == 1 and not isinstance(e, Var) and isinstance(length, int) and 1 < length < SHORT_LINE:
+                assert isinstance(after, Var)
+                found[axes[0]] = after.name
+    return {y: x for y, x in found.items() if _limits_lines(d, y, x)}
+
+
+def _limits_lines(d: Def, y: str, x: str) -> bool:
+    """Whether conditions of ``d`` with ``y`` or ``x`` compare ``y`` with others, and its value has none of the two."""
+    parts = [c for c in conjuncts(d.guard) if {x, y} & free_vars(c)]
+    forms = [excess(c) for c in parts]
+    fits = all(
+        f is not None and abs(f.slope(y)) == 1 and not any({x, y} & free_vars(a) for a in f.without(Var(y)).terms)
+        and not (isinstance(c, Op) and c.op == "eq")
+        for c, f in zip(parts, forms, strict=True)
+    )  # fmt: skip
+    return fits and not any(f.slope(x) or f.slope(y) for f in _forms(d.value))
 
 
 def _positions(d: Def) -> Iterator[Linear]:
@@ -207,16 +255,21 @@ def _is_block(d: Def, pair: Pair, kinds: Mapping[str, tuple[object, int]], rows:
 
 
 def _pair(
-    name: str, index: Sequence[Expr], extents: Sequence[Extent], kinds: Mapping[str, tuple[Extent, int]]
-) -> Pair | None:
-    """The two axes that are the index of dimensions of these extents, if they are of one kind."""
-    x, y = index
+    name: str, index: Sequence[Expr], extents: Sequence[Extent], kinds: Mapping[str, tuple[Extent, int]],
+    shifted: Mapping[str, str],
+) -> Pair | None:  # fmt: skip
+    """The two axes that are the index of dimensions of these extents, if they are of one kind.
+
+    The dimension of an axis of ``shifted`` may be longer, if the one after it has the axis of which it is the line.
+    """
+    x, y = _unshifted(index[0], shifted), index[1]
     if not (isinstance(x, Var) and isinstance(y, Var)) or x.name == y.name:
         return None
     if x.name not in kinds or y.name not in kinds:
         return None
     (n, first), (m, second) = kinds[x.name], kinds[y.name]
-    fits = (n, m) == tuple(extents)
+    line = shifted.get(x.name) == y.name
+    fits = m == extents[1] and (line or (n == extents[0] and isinstance(index[0], Var)))
     return (name, x.name, y.name) if fits and first == second else None
 
 
@@ -282,7 +335,7 @@ def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) ->
     following = {x: y for name, x, y in pairs if name == d.name}
     first = [x for x in following if x not in following.values()]
     chains = [tuple(_chain(x, following)) for x in first]
-    names = dict[str, str]()
+    names, following_all = dict[str, str](), {c[0]: c[1:] for c in chains}
     for chain in chains:
         used = taken | {a.name for a in d.axes} | {*names.values()}
         names[chain[0]] = unused("_".join(chain), used)
@@ -293,9 +346,18 @@ def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) ->
         left = (a for a in old if a.name not in following.values())
         return tuple(Axis(names[a.name], whole[a.name], a.span) if a.name in names else a for a in left)
 
+    def position(e: Expr) -> Expr:
+        """The place on a joined dimension, where ``e`` is that along the first one."""
+        form = linear(e)
+        x = next((x for x in names if form.slope(x) == 1), None)
+        if x is None:
+            return e
+        shift = form.without(Var(x)).scale(prod(n for y in following_all[x] if isinstance(n := extents[y], int)))
+        return build(shift + linear(Var(names[x])), e.dtype) if shift.terms or shift.const else Var(names[x])
+
     def put(buffer: str, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
         runs = _runs(len(index), {n for name, n in places if name == buffer})
-        return tuple(Var(names[v.name]) if j > i + 1 and isinstance(v := index[i], Var) else index[i] for i, j in runs)
+        return tuple(position(index[i]) if j > i + 1 else index[i] for i, j in runs)
 
     def rule(n: Expr) -> Expr | None:
         return replace(n, index=put(n.buffer, n.index)) if isinstance(n, Load) else None
@@ -314,7 +376,11 @@ def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) ->
     def in_blocks(e: Expr) -> Expr:
         return substitute(e, blocks) if free_vars(e) & {*first} else e
 
-    value, guard = in_blocks(rewritten(d.value)), None if d.guard is None else in_blocks(rewritten(d.guard))
+    shifted = _shifted(d, {a.name: (a.extent, 0) for a in d.par})
+    lines = {y: (Var(names[y]), n) for y, x in shifted.items() if y in names and isinstance(n := extents[x], int)}
+    value = in_blocks(rewritten(d.value))
+    parts_of_guard = [(c, _of_line(c, lines, {*following.values()})) for c in conjuncts(d.guard)]
+    guard = conjunction(in_blocks(rewritten(c)) if line is None else line for c, line in parts_of_guard)
     return replace(d, buffer=_viewed(d.buffer, places), par=axes(d.par), red=axes(d.red), value=value, guard=guard)
 
 
@@ -344,6 +410,23 @@ def _at_positions(
         new = with_children(e, tuple(_at_positions(x, last, rule, done) for x in children(e)))
     done[id(e)] = e, new
     return new
+
+
+def _of_line(c: Expr, lines: Mapping[str, tuple[Var, int]], last: Collection[str]) -> Expr | None:
+    """Condition ``c`` on the first one of two axes, as that on the axis that they become, which is longer by a factor.
+
+    ``lines``: the new axis and the factor, by the first axis; ``last``: the axes behind those.  None for any other
+    condition, such as one on positions.
+    """
+    form = excess(c)
+    y = None if form is None else next((y for y in lines if abs(form.slope(y)) == 1), None)
+    if form is None or y is None or any(form.slope(x) for x in last):
+        return None
+    axis, count = lines[y]
+    rest = form.without(Var(y)).scale(count)
+    if form.slope(y) > 0:  # y + rest <= 0
+        return calc("lt", build(linear(axis) + rest, axis.dtype), count)
+    return calc("ge", build(linear(axis) + rest.scale(-1), axis.dtype), 0)
 
 
 def _part(position: Var, inner: Extent) -> Expr:

@@ -221,8 +221,6 @@ def _live_share(c: Convolution) -> float:
 
 def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
     """Every division of the contracted axes of ``c``."""
-    axes = {a.name: a for a in c.d.axes}
-    rows = [a.name for a in c.rows]
     shape, result = _shape(c), _result_seconds(c)
     for n in range(1, len(c.d.red) + 1):
         for inner in combinations(c.d.red, n):
@@ -233,16 +231,41 @@ def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
             if _volume(outer) == 1 and not rates.is_long(c.dtype, length, extent(c.column)):
                 continue
             for last in (False, True):
-                temp = windows(c.load, rows, inner, axes, last)
-                if temp is None:
-                    continue
-                line = next((extent(a) for a in c.rows if a.name == temp.lines), None)
-                stores = result + rates.store_seconds(c.dtype, temp.elements, temp.transposed)
+                found: dict[int, Windows | None] = {}
                 for step, merit in rates.STEPS:
                     padded = -(-length // step) * step if outer else length
                     operations = 2 * prod(shape) * _volume(outer) * _terms(length, padded, step)
-                    product = rates.product_seconds(c.dtype, operations, shape, line, merit, multiprocessors)
-                    yield Choice(outer, inner, padded, temp, product + stores)
+                    for temp, box in _temps(c, inner, last, step, padded, found):
+                        product = rates.product_seconds(c.dtype, operations, shape, box, merit, multiprocessors)
+                        stores = result + rates.store_seconds(c.dtype, temp.elements, temp.transposed)
+                        yield Choice(outer, inner, padded, temp, product + stores)
+
+
+def _temps(
+    c: Convolution, inner: Sequence[Axis], last: bool, step: int, padded: int, found: dict[int, Windows | None]
+) -> Iterator[tuple[Windows, rates.Box]]:
+    """Temps of windows with their boxes: rows as long as their elements, and rows that are padded to whole boxes.
+
+    A long loop without taps has one cut box.  ``found``: temps by the multiple of their rows.
+    """
+
+    def made(multiple: int) -> Windows | None:
+        if multiple not in found:
+            axes, rows = {a.name: a for a in c.d.axes}, [a.name for a in c.rows]
+            found[multiple] = windows(c.load, rows, inner, axes, last, multiple)
+        return found[multiple]
+
+    plain = made(1)
+    if plain is None:
+        return
+    line = next((extent(a) for a in c.rows if a.name == plain.lines), None)
+    row = step if line is None else rates.box_line(line)
+    terms = 0.0 if line is None else 1 - _volume(inner) / padded  # a row for each term
+    taps = _volume(inner) < _volume(c.d.red)
+    for temp in (plain, made(row) if taps and plain.shape[-1] % row else None):
+        if temp is not None:
+            ends = 1 / -(-temp.shape[-1] // row) if temp.shape[-1] % row else 0.0
+            yield temp, rates.Box(line, row, max(terms, ends))
 
 
 def _terms(length: int, padded: int, step: int) -> float:
@@ -334,11 +357,14 @@ def _filter_temp(program: Program, c: Convolution, x: Choice) -> Def:
     """The temp of the other operand."""
     tap, position = (unused(n, {a.name for a in c.d.axes}) for n in ("tap", "position"))
     axes = [*c.shared, *([Axis(tap, _volume(x.outer))] if x.outer else [])]
-    last = [Axis(position, _volume(x.inner)), c.column]
+    terms = _volume(x.inner)
+    whole = x.padded if x.outer and _terms_last(c) else terms  # its rows are whole boxes
+    last = [Axis(position, whole), c.column]
     axes += last[::-1] if _terms_last(c) else last
     env = {**dict(digits(Var(tap), x.outer)), **dict(digits(Var(position), x.inner))}
     place = tuple(simplify(substitute(e, env)) for e in c.other.index)
-    return _temp(fresh_name(program, f"{c.d.name}_filter"), axes, c.other, place, c.shapes[1])
+    beyond = calc("lt", Var(position), terms) if whole > terms else None
+    return _temp(fresh_name(program, f"{c.d.name}_filter"), axes, c.other, place, c.shapes[1], beyond)
 
 
 def _temp(

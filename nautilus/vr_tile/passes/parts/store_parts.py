@@ -123,7 +123,7 @@ class _Products:
         total: Value | None = None
         for left, right in PAIRS:
             made = p.fresh(op.result.type, f"{op.result.name}_part")
-            p.emit(DotOp(made, a[left], b[right], total, op.axes, None, None, op.span))
+            p.emit(DotOp(made, a[left], b[right], total, op.axes, terms=op.terms, span=op.span))
             total = made
         assert total is not None
         return total if op.acc is None else p.map("add", (op.acc, total))
