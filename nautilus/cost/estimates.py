@@ -31,6 +31,7 @@ Segments: TypeAlias = "Mapping[str, tuple[int, int]]"
 
 FAR = 1 << 30  # beyond any size, and so far from the limits of i32 that positions do not wrap
 MOST_SEGMENTS = 64  # segments that are evaluated one by one; they represent all others
+_TRIED = 64  # numbers of which one search evaluates an expression at the same time
 
 
 def estimated(e: Expr, env: Mapping[str, Any]) -> Any:
@@ -243,12 +244,14 @@ def _factor(e: Expr) -> int:
     return 0
 
 
-def _first_of(at: Callable[[int], Any], most: int) -> int:
-    """The least number up to ``most`` from which on ``at`` has the value that it has there."""
+def _first_of(at: Callable[[Any], Any], most: int) -> int:
+    """The least number up to ``most`` from which on ``at``, given many at once, has the value that it has there."""
     low, high, top = 0, most, at(most)
     while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if at(middle) == top else (middle + 1, high)
+        tried = np.unique(np.linspace(low, high - 1, _TRIED).astype(np.int64))
+        same = np.broadcast_to(at(tried) == top, tried.shape)
+        first = int(np.argmax(same)) if same.any() else len(tried)
+        low, high = low if first == 0 else int(tried[first - 1]) + 1, high if first == len(tried) else int(tried[first])
     return high
 
 

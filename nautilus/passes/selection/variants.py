@@ -120,7 +120,7 @@ def find(
     if not general.tuned and varied(spec):
         sized = _sized(request, general, spec, compile_one, without, known)
     whole = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
-    own = _unaligned(request, spec, whole.module.name, compile_one)
+    own = _unaligned(request, spec, whole.module.name, compile_one, without)
     if own is None:
         return sized
     if sized is None:
@@ -250,16 +250,18 @@ class _Schedules:
         if first != last and low[dim.name] < middle < high[dim.name]:
             yield from ((_name(p), p) for p in _points(self.spec, {dim.name: [middle]}))
 
-    def fixed(self, name: str, sizes: Point, until: str) -> Schedule | None:
-        """The schedule at ``sizes``, of a compilation to the end of stage ``until``, which must not refuse it."""
+    def fixed(self, name: str, sizes: Point, until: str, refused: tuple[Refusal, ...] = ()) -> Schedule | None:
+        """The schedule at ``sizes`` without what ptxas ``refused``, of a compilation to the end of stage ``until``."""
         if (name, until) not in self.found:
             self.found[name, until] = self._made(sizes, until)
-        return self.found[name, until]
+        plan = self.found[name, until]
+        return plan if plan is None or not is_refused(plan, refused) else self._made(sizes, until, refused)
 
-    def _made(self, sizes: Point, until: str) -> Schedule | None:
+    def _made(self, sizes: Point, until: str, refused: tuple[Refusal, ...] = ()) -> Schedule | None:
         launched = {d.name for d in self.spec.launch_dims}
         dims = self.plain.dims | {n: x for n, x in _all_sizes(self.spec, sizes).items() if n in launched}
-        fixed = replace(self.plain, dims=dims, keep_runtime=False, verified=False, until=until)
+        known = (*self.plain.refused, *refused)
+        fixed = replace(self.plain, dims=dims, keep_runtime=False, verified=False, until=until, refused=known)
         try:
             return self.compile_one(fixed).context.schedule
         except REFUSED:
@@ -277,6 +279,7 @@ class _Family:
     ) -> None:
         assert general.context.schedule is not None
         self.general, self.schedules, self.facts, self.without = general, schedules, facts, without
+        self.spilled = tuple(r for d in without if d.divisors == _divisors(facts) for r in d.refusals)
         self.begin = f"{ALIGNED}_" if facts else ""
         self.first: Candidate | None = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
         self.seen: list[tuple[Schedule, tuple[SizeFact, ...]]] = [] if facts else [(general.context.schedule, ())]
@@ -367,7 +370,7 @@ class _Family:
         """
         tried: Schedule | None = None
         for until in (SCALAR.name, MA_TILE.name):
-            plan = self.schedules.fixed(name, sizes, until)
+            plan = self.schedules.fixed(name, sizes, until, self.spilled)
             if any(plan == s and set(f) <= set(self.facts) for s, f in self.seen):
                 return None
             if plan is None or plan == tried:
@@ -406,18 +409,14 @@ def _share(below: Sequence[SizeFact]) -> float:
 
 def _grafted(own: Schedule, other: Schedule) -> Schedule | None:
     """``own`` with the plans that ``other`` has for kernels of the same definitions and axes; None without any."""
+
+    def planned(k: KernelPlan) -> object:
+        return k.name, k.ops, k.phases, [(a.name, a.role) for a in k.axes]
+
     plans = {k.name: k for k in other.kernels}
-
-    def same(k: KernelPlan) -> bool:
-        o = plans.get(k.name)
-        return o is not None and (o.ops, o.phases) == (k.ops, k.phases) and _axes(o) == _axes(k)
-
-    made = replace(own, kernels=tuple(plans[k.name] if same(k) else k for k in own.kernels))
+    kernels = tuple(o if (o := plans.get(k.name)) and planned(o) == planned(k) else k for k in own.kernels)
+    made = replace(own, kernels=kernels)
     return None if made == own else made
-
-
-def _axes(plan: KernelPlan) -> list[tuple[str, str]]:
-    return [(a.name, a.role) for a in plan.axes]
 
 
 def _below(spec: Spec, sizes: Point) -> tuple[SizeFact, ...]:
@@ -481,12 +480,20 @@ def _steps(dim: Dim, sizes: Sequence[int]) -> list[int]:
     return sorted({n for size in sizes if (n := nearest(dim, size)) > 0})
 
 
-def _unaligned(request: Request, spec: Spec, name: str, compile_one: Callable[[Request], Result]) -> Variant | None:
-    """The variant for any strides and addresses; None where no tensor has strides with a promise about them."""
+def _unaligned(
+    request: Request, spec: Spec, name: str, compile_one: Callable[[Request], Result], without: Collection[Dropped] = ()
+) -> Variant | None:  # fmt: skip
+    """The variant for any strides and addresses; None where no tensor has strides with a promise about them.
+
+    Nor is there one where ptxas refused the plans of two: the launcher then demands what the others promise.
+    """
     if request.unaligned or not any(p.multiple > 1 for p in spec.stride_params):
         return None
-    made = compile_one(
-        replace(request, lookup=None, variants=1, until=MA_TILE.name, unaligned=True, verified_later=False)
-    )
+    before = [d for d in without if d.name == UNALIGNED]
+    if len(before) > 1:
+        return None
+    refused = (*request.refused, *(r for d in before for r in d.refusals))
+    plain = replace(request, lookup=None, variants=1, until=MA_TILE.name, refused=refused)
+    made = compile_one(replace(plain, unaligned=True, verified_later=False))
     assert made.context.schedule is not None
     return _variant(Candidate(UNALIGNED, made.context.schedule, made.modules[MA_TILE.name]), name)

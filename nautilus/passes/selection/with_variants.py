@@ -19,15 +19,16 @@ def with_variants(
     """``result`` with the variants that the launcher chooses from; None where there are none.
 
     ``assemble`` lets ptxas check their text.  A variant that it cannot make fast is dropped, with those of the same
-    plan, and the others are chosen again.  Spilled registers are no reason to drop the variant for unaligned tensors,
-    since no other one serves them, nor one with a kernel that computes a few tiles of another kernel again.
+    plan, and the others are chosen again.  Spilled registers are no reason to drop a variant with a kernel that
+    computes a few tiles of another kernel again, nor the one for unaligned tensors, which no other one serves: where
+    ptxas refuses it, it is planned again.
     """
     if not may_vary(request, result):
         return None
     from nautilus.cuda.variants import lower_variants
     from nautilus.passes.header import variants_header
     from nautilus.passes.selection.dispatch_tree import Predictions
-    from nautilus.passes.selection.variants import GENERAL, UNALIGNED, Dropped, dropped_by, find
+    from nautilus.passes.selection.variants import GENERAL, Dropped, dropped_by, find
 
     dropped, candidates, predictions = list[Dropped](), _Candidates(compile_one), Predictions(request.arch)
     while True:
@@ -49,7 +50,7 @@ def with_variants(
         if not refused:
             return made
         bad = [d for v in found.all for name in refused for d in dropped_by(v, name)]
-        if {d.name for d in bad} <= {GENERAL, UNALIGNED}:
+        if {d.name for d in bad} <= {GENERAL}:
             return None
         dropped += bad
 

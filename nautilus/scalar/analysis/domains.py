@@ -17,6 +17,8 @@ closed form if its guard permits one.  Four ways lead to it, in order:
 * if each comparison bounds one ``r`` from one side, by anything that does not depend on ``r``, the least point that
   satisfies the lower bounds is in the domain if any point is.  The condition is the guard at that point.  Where the
   guard has ``or``, such as a sink or a window under a length, it is a disjunction of such conditions.
+
+Where there is no closed form, the first alternative of the guard may have one (:func:`first_alternative`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from itertools import islice, product
 import numpy as np
 
 from nautilus.core.expr.build import calc, integer, within
-from nautilus.core.expr.conditions import conjunction, without_implications
+from nautilus.core.expr.conditions import conjunction, negated, short_circuit, without_implications
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.index.alternatives import Alternative, alternatives
@@ -147,6 +149,28 @@ def nonempty(d: Def) -> Expr | None:
     if not least or None in least:
         return None
     return simplify(reduce(lambda a, b: calc("or", a, b), (c for c in least if c is not None)), wide, assumptions)
+
+
+def first_alternative(d: Def) -> tuple[Expr | None, Expr | None]:
+    """When the first alternative of the guard of reduction ``d`` has an element, and the guard of the other elements.
+
+    A length before a tree of new tokens, ``j < len[b] or tree[i, j - len[b]]``, leaves a reduction over the tree.
+    (None, the guard) where no first alternative has a closed form.
+    """
+    parts = conjuncts(TRUE if d.guard is None else without_implications(d.guard))
+    for n, part in enumerate(parts):
+        match part:
+            case Op(op="or", args=(first, second)):
+                beside = calc("and", negated(first), second)
+            case Op(op="select", args=(first, Const(value=True), second)):
+                beside = short_circuit(negated(first), second)
+            case _:
+                continue
+        own, others = (conjunction((*parts[:n], x, *parts[n + 1 :])) for x in (first, beside))
+        closed = nonempty(replace(d, guard=own))
+        if closed is not None:
+            return closed, others
+    return None, d.guard
 
 
 def _cases(guard: Expr | None) -> list[Expr]:

@@ -7,7 +7,8 @@ So, unless the factors are finite for certain:
 * the domain is proved to hold a point everywhere (no guard, or one whose closed form is ``true``); or
 * the result is ``select(c, sum * f / g, 0)`` with ``c`` the closed form of "some j passes the guard"
   (:mod:`nautilus.scalar.analysis.domains`); or
-* an auxiliary ``any`` over the guard alone says so, where there is no closed form.
+* an auxiliary ``any`` over the guard alone says so, where there is no closed form; or over its other alternatives,
+  where the first one has a closed form.
 
 A divisor leaves the sum only if it is not 0, or if a factor of the element is 0 wherever it is: ``x_j / 0`` is NaN
 where ``x_j`` is 0, and elements of both signs make inf - inf, but the sum of all ``x_j`` divided by 0 is infinite.
@@ -41,6 +42,7 @@ from typing import Final
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
+from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import (
     Const,
     Expr,
@@ -73,7 +75,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.domains import nonempty
+from nautilus.scalar.analysis.domains import first_alternative, nonempty
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.inline import replace_reads
@@ -295,12 +297,15 @@ def _tame(n: Expr) -> bool:
 def _take_out(program: Program, d: Def, split: Split, certificates: list[Certificate]) -> Program:
     raw = inner_sum(program, d, split.varying)
     finite = all(certainly_finite(f) for f in split.up) and not split.down
-    cond = TRUE if finite else nonempty(d)
+    cond, others = TRUE if finite else nonempty(d), None
     added: list[Def] = []
     if cond is None:
-        auxiliary = _any(program, d, raw.name)
+        cond, others = first_alternative(d)
+    if cond is None or (cond != TRUE and others is not None):
+        auxiliary = _any(program, replace(d, guard=others), raw.name)
         added.append(auxiliary)
-        cond = Load(auxiliary.name, _index(auxiliary), DType.BOOL, d.span)
+        found = Load(auxiliary.name, _index(auxiliary), DType.BOOL, d.span)
+        cond = found if cond is None else calc("or", cond, found)
     load = Load(raw.name, _index(raw), raw.buffer.dtype, d.span)
     zero = identity("sum", d.value.dtype)
     value = split.around(load)

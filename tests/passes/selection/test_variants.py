@@ -167,6 +167,24 @@ def test_a_smaller_plan_is_made_in_place_of_one_under_bounds_that_ptxas_refused(
     assert [r.refused for r in asked] == [refused, ()]
 
 
+def test_the_next_plan_for_fixed_sizes_is_tried_where_ptxas_refused_the_first_one(
+    product: tuple[Request, Result], found: Variants
+) -> None:
+    """Few rows would have the plan of many rows otherwise."""
+    failed = next(v for v in found.all if v.name == "M16")
+    (dropped,) = dropped_by(failed, f"{failed.module.name}.{failed.schedule.kernels[0].name}")
+    given, general = product
+    schedules = variants._Schedules(given, general.modules["spec"], compile_variant)
+    first = schedules.fixed("M16", {"M": 16}, MA_TILE.name)
+    second = schedules.fixed("M16", {"M": 16}, MA_TILE.name, dropped.refusals)
+    assert first is not None and is_refused(first, dropped.refusals)
+    assert second is not None and not is_refused(second, dropped.refusals)
+    made = variants._Family(general, schedules, (), [dropped])._fixed(
+        Candidate(variants.GENERAL, failed.schedule, failed.module), "M16", {"M": 16}
+    )
+    assert made is not None and made.schedule == second
+
+
 @pytest.mark.parametrize("error", [AssemblerError, SpillError])
 def test_a_plan_that_ptxas_refused_is_not_planned_again(
     product: tuple[Request, Result], error: type[AssemblerError]
@@ -314,6 +332,7 @@ def family(compiled: Any, **more: Any) -> Any:
     """The variants of a general plan without chunks, which ``compiled`` makes of a name, a schedule and facts."""
     made = variants._Family.__new__(variants._Family)
     made.facts, made.begin, made.seen, made.refused, made.chunks = (), "", [], [], [None]
+    made.spilled = ()
     for name, value in {**more, "_compiled": compiled}.items():
         setattr(made, name, value)
     return made
@@ -567,6 +586,31 @@ def test_the_variant_for_unaligned_tensors_is_kept_with_spilled_registers() -> N
 
     found = with_variants(given, result, compile_variant, spilling)
     assert found is not None and found.variants is not None and found.variants.unaligned is not None
+
+
+def test_the_variants_by_sizes_stay_where_ptxas_refuses_the_one_for_unaligned_tensors() -> None:
+    """It is planned again once.  Without any, the launcher demands what the others promise."""
+    text = """
+    dim M = runtime <= 16384, N = 4096, K = 4096
+    input A: f16[M, K] strided
+    input B: f16[K, N]
+    output C: f16[M, N]
+    C[i, j] = sum[k](A[i, k] * B[k, j])
+    """
+    given, refused = request(dedent(text)), list[str]()
+    result = compile_file(given)
+
+    def assemble(made: Result) -> list[Used]:
+        assert made.variants is not None
+        if made.variants.unaligned is not None:
+            refused.append(f"{made.variants.unaligned.module.name}.C")
+            raise AssemblerError("registers", kernel=refused[-1])
+        return []
+
+    found = with_variants(given, result, compile_variant, assemble)
+    assert len(refused) == 2
+    assert found is not None and found.variants is not None
+    assert found.variants.unaligned is None and len(found.variants.sized) > 1
 
 
 def test_a_kernel_that_computes_tiles_again_may_spill_registers() -> None:

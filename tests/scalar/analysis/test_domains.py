@@ -18,7 +18,7 @@ from nautilus.core.text.expressions import ExprParser, format_expr
 from nautilus.core.text.tokens import TokenStream
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.domains import nonempty
+from nautilus.scalar.analysis.domains import first_alternative, nonempty
 from nautilus.scalar.interp.space import Space, Tables
 
 M, N = 5, 6
@@ -126,6 +126,29 @@ def test_the_guard_at_the_least_point(guard: Any, want: str | None) -> None:
     assert found is not None
     if want is not None:
         assert closed(reduction(guard)) == want
+
+
+@pytest.mark.parametrize(
+    ("guard", "found"),
+    [
+        ("j < i or (i + j) % 4 == 3", True),
+        ("j < 6 and (j < i or (i + j) % 4 == 3) and j > k", True),
+        ("(i + j) % 4 == 3", False),
+        ("(i + j) % 4 == 3 or j < i", False),
+    ],
+)
+def test_a_first_alternative_with_a_closed_form_and_the_others_are_the_whole(guard: str, found: bool) -> None:
+    d = reduction(guard)
+    closed, others = first_alternative(d)
+    if not found:
+        assert closed is None and others == d.guard
+        return
+    assert closed is not None and others is not None
+    for i, k in itertools.product(range(M), range(M)):
+        some = [value(d.guard, i=i, k=k, j=j) for j in range(N)]
+        rest = [value(others, i=i, k=k, j=j) for j in range(N)]
+        assert any(some) == (value(closed, i=i, k=k) or any(rest)), (i, k)
+        assert sum(rest) < sum(some) or not value(closed, i=i, k=k)
 
 
 def test_causal_rows_are_never_empty() -> None:

@@ -10,7 +10,8 @@ Both forms are equal where the domain is not empty.  It has its first element if
 condition holds there; a size known only at launch and a condition on other axes become part of the select.  Where a
 condition leaves the first element out, as that of a window, the one that the domain is not empty
 (:mod:`nautilus.scalar.analysis.domains`) becomes part of it.  Where that has no closed form, because a condition reads
-memory along a reduced axis or relates two of them, a reduction ``any_j(condition)`` finds it beside the sum.
+memory along a reduced axis or relates two of them, a reduction ``any_j(condition)`` finds it beside the sum; where the
+first alternative of the condition has a closed form, over the elements of the others alone.
 
 A reader that is NaN for the sum 0 already, such as ``acc / sum`` with the sum 0 in both, stays as it is.
 """
@@ -49,7 +50,7 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.domains import nonempty
+from nautilus.scalar.analysis.domains import first_alternative, nonempty
 from nautilus.scalar.ir import Loop, Program, Store, Update
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
 from nautilus.scalar.rewriting import (
@@ -159,11 +160,10 @@ def _relative(program: Program, d: Def, defs: Mapping[str, Def]) -> _Relative | 
             continue
         if any(isinstance(n, Op) and n.op not in _ARITHMETIC - {"max", "min"} for n in _maths(d.value, top)):
             continue
-        where = _has_term(d)
+        where, some = _has_term(d), None
         if where is None:
-            some = _some(program, d)
-            return _Relative(d, of, top, at, Load(some.name, d.index, DType.BOOL), some)
-        return _Relative(d, of, top, at, None if where == TRUE else where)
+            where, some = _some(program, d)
+        return _Relative(d, of, top, at, None if where == TRUE else where, some)
     return None
 
 
@@ -197,11 +197,16 @@ def _with_def_before(program: Program, new: Def, name: str) -> Program:
     return replace(program, buffers=(*program.buffers, new.buffer), kernels=tuple(kernels))
 
 
-def _some(program: Program, d: Def) -> Def:
-    """Whether the domain of the sum ``d`` has an element, as a definition."""
+def _some(program: Program, d: Def) -> tuple[Expr, Def | None]:
+    """The condition that the domain of the sum ``d`` has an element, and the definition that it reads, if any."""
+    closed, others = first_alternative(d)
+    if closed == TRUE:
+        return TRUE, None
     name = fresh_name(program, f"{d.name}_some")
     buffer = Buffer(name, DType.BOOL, d.buffer.shape, Space.TEMP, d.buffer.span)
-    return replace(d, name=name, buffer=buffer, op="any", value=TRUE)
+    found = Load(name, d.index, DType.BOOL)
+    made = replace(d, name=name, buffer=buffer, op="any", value=TRUE, guard=others)
+    return found if closed is None else calc("or", closed, found), made
 
 
 def _has_term(d: Def) -> Expr | None:

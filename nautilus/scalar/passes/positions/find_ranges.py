@@ -24,7 +24,7 @@ bound, of which those beyond the size have no elements.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import prod
@@ -96,7 +96,7 @@ class FindRanges:
         for members in _groups(defs.values()):
             place = _place(members, defs)
             terms = _terms(members, defs)
-            if place is not None and (self.every or _pays(members, terms)):
+            if place is not None and (self.every or _pays(members, place, terms)):
                 program = _with_ranges(program, members, place, 0 if self.every else terms / WORK)
         return program
 
@@ -163,9 +163,9 @@ def _read_by(d: Def, at: Load) -> tuple[Load, ...]:
     return loads(substitute(d.value, {a.name: e for a, e in zip(d.par, at.index, strict=True)})) if d.at is None else ()
 
 
-def _pays(members: Sequence[_Member], terms: float) -> bool:
+def _pays(members: Sequence[_Member], place: _Place, terms: float) -> bool:
     """Whether a range may shorten the largest of ``members``, of ``terms``, by more than it takes to find."""
-    if _certain_share(members[0]) > CERTAIN:
+    if _certain_share(members[0], place) > CERTAIN:
         return False
     return nominal(members[0].reduced.extent) >= LEAST * BLOCK and terms >= TERMS
 
@@ -177,9 +177,12 @@ def _terms(members: Sequence[_Member], defs: Mapping[str, Def]) -> float:
     return max(points(d.axes) for d in found) * _possible_share(members[0])
 
 
-def _certain_share(m: _Member) -> float:
-    """The approximate share of elements that the condition admits whatever the tensors hold."""
-    return _share(m, FALSE)
+def _certain_share(m: _Member, place: _Place) -> float:
+    """The approximate share of elements that the condition admits whatever is in memory at the positions of elements.
+
+    What is the same for a whole block holds: under ``j < len[b] or tree[i, j - len[b]]``, those before a length.
+    """
+    return _share(m, FALSE, lambda e: not _moving(e, m.reduced, place.rows))
 
 
 def _possible_share(m: _Member) -> float:
@@ -187,24 +190,24 @@ def _possible_share(m: _Member) -> float:
     return _share(m, TRUE)
 
 
-def _share(m: _Member, memory: Const) -> float:
-    """The share of elements that the condition admits where each condition on memory is ``memory``."""
+def _share(m: _Member, memory: Const, holds: Callable[[Expr], bool] = lambda e: False) -> float:
+    """The share of elements that the condition admits where one on memory is ``memory``, or true where it ``holds``."""
     assert m.d.guard is not None
-    guard = _with_memory(m.d.guard, memory)
+    guard = _with_memory(m.d.guard, memory, holds)
     if any(isinstance(e, Param | Load) for e in walk(guard)):
         return float(bool(memory.value))
     return admitted_share(guard, m.d.axes, _POINTS)
 
 
-def _with_memory(e: Expr, memory: Const) -> Expr:
-    """``e`` with ``memory`` in the place of conditions on memory."""
+def _with_memory(e: Expr, memory: Const, holds: Callable[[Expr], bool]) -> Expr:
+    """``e`` with ``memory`` in the place of conditions on memory, or with ``true`` where one ``holds``."""
     if not loads(e):
         return e
     if isinstance(e, Op) and e.op in ("and", "or"):
-        return calc(e.op, *(_with_memory(x, memory) for x in e.args))
-    if isinstance(e, Op) and e.op == "select" and not loads(e.args[0]):
-        return calc("select", e.args[0], *(_with_memory(x, memory) for x in e.args[1:]))
-    return memory
+        return calc(e.op, *(_with_memory(x, memory, holds) for x in e.args))
+    if isinstance(e, Op) and e.op == "select" and (e.dtype is DType.BOOL or not loads(e.args[0])):
+        return calc("select", *(_with_memory(x, memory, holds) for x in e.args))
+    return TRUE if holds(e) else memory
 
 
 def _with_ranges(program: Program, members: Sequence[_Member], place: _Place, most: float) -> Program:

@@ -72,9 +72,13 @@ MOST = 1 << 22  # largest number of rows that are sorted
 
 @dataclass(frozen=True, slots=True)
 class SortRows:
-    """Sort the rows of every such product; none where elements must not depend on the number of rows."""
+    """Sort the rows of every such product; none where elements must not depend on the number of rows.
+
+    ``always``: also of few rows, where it is predicted not to pay.
+    """
 
     schedule: Schedule | None = None
+    always: bool = False
 
     name = "sort-rows"
 
@@ -85,8 +89,8 @@ class SortRows:
         orders: dict[Expr, _Order] = {}
         keys: dict[tuple[Expr, Expr], Load] = {}
         for d in find_defs(program).values():
-            program, d = _with_all_rows(program, d, keys)
-            found = _chosen(program, d)
+            program, d = _with_all_rows(program, d, keys, self.always)
+            found = _chosen(program, d, self.always)
             if found is not None:
                 program = _sorted(program, d, found, orders)
         return program
@@ -136,12 +140,14 @@ class _Order:
     row: str
 
 
-def _with_all_rows(program: Program, d: Def, keys: dict[tuple[Expr, Expr], Load]) -> tuple[Program, Def]:
+def _with_all_rows(
+    program: Program, d: Def, keys: dict[tuple[Expr, Expr], Load], always: bool
+) -> tuple[Program, Def]:  # fmt: skip
     """``program`` and ``d`` without a condition on its rows, if it is such a product; what they are elsewhere.
 
     ``keys``: the elements that say which matrix a row has, by the index and the condition.
     """
-    found = None if d.guard is None else _chosen(program, replace(d, guard=None))
+    found = None if d.guard is None else _chosen(program, replace(d, guard=None), always)
     if d.guard is None or found is None or not free_vars(d.guard) <= {a.name for a in found.rows}:
         return program, d
     if not _is_inside(program, d, found):
@@ -176,8 +182,8 @@ def _is_inside(program: Program, d: Def, c: _Chosen) -> bool:
     return all(holds(e, n) for ld in found for e, n in zip(ld.index, shapes[ld.buffer], strict=True))
 
 
-def _chosen(program: Program, d: Def) -> _Chosen | None:
-    """``d`` as such a product whose rows are worth sorting; None for another definition."""
+def _chosen(program: Program, d: Def, always: bool = False) -> _Chosen | None:
+    """``d`` as such a product whose rows are worth sorting, or ``always``; None for another definition."""
     if d.op != "sum" or d.guard is not None or d.at is not None:
         return None
     buffers = {b.name: b for b in program.buffers}
@@ -193,7 +199,7 @@ def _chosen(program: Program, d: Def) -> _Chosen | None:
         matrix = replaced(element, index, Var(""))
         made = _Chosen(rows, index, count if isinstance(count, int) else 0, parts[1 - n], matrix)
         known = all(size(a) is not None for a in d.axes if a not in rows)
-        if known and _fits(d, made) and _is_worth(d, made, strip_conversions(element).dtype):
+        if known and _fits(d, made) and _is_worth(d, made, strip_conversions(element).dtype, always):
             return made
     return None
 
@@ -221,10 +227,10 @@ def _stored(e: Expr) -> tuple[DType, Expr] | None:
     return None
 
 
-def _is_worth(d: Def, c: _Chosen, dtype: DType) -> bool:
+def _is_worth(d: Def, c: _Chosen, dtype: DType, always: bool) -> bool:
     each = prod(size(a) or 0 for a in d.axes if a not in c.rows) * dtype.bytes
     rows = nominal(c.number)
-    return at_most(c.number) <= MOST and (rows - min(rows, c.count)) * each >= LEAST
+    return at_most(c.number) <= MOST and (always or (rows - min(rows, c.count)) * each >= LEAST)
 
 
 def _sorted(program: Program, d: Def, c: _Chosen, orders: dict[Expr, _Order]) -> Program:
