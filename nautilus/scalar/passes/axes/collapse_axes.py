@@ -46,8 +46,8 @@ from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import all_defs, kernel_of
+from nautilus.targets.limits import WARP
 
-WARP = 32  # threads
 FEW = 128  # rows of one tile
 WIDE = 256  # columns that accumulators of a tile hold without division
 Place: TypeAlias = tuple[str, int]  # a buffer and its dimension n, beside dimension n + 1
