@@ -12,15 +12,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from nautilus.check.levels import Level
+from nautilus.check.levels import STAGES, Level
 from nautilus.check.sizes import Loader, Variant, larger
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
 from nautilus.passes.loading import ALWAYS, has_option, load_pass
 from nautilus.passes.pipelines import Only, stage
-
-#: Stages whose interpreters run at larger sizes; a module of MA-tile IR takes too long there.
-_STAGES = ("scalar", "vr-tile")
 
 
 def missing(declared: Sequence[Level], checked: Iterable[Sequence[Level]]) -> tuple[str, ...]:
@@ -48,7 +45,7 @@ def enlarged(
     load: Loader, fixed: Mapping[str, int], checked: Sequence[Variant], lacking: Sequence[str]
 ) -> Iterator[Variant]:
     """Larger sizes than those that are ``checked``; none where no pass of ``lacking`` can be reached by them."""
-    if any(subject.partition("/")[0] in _STAGES for subject in lacking):
+    if any(subject.partition("/")[0] in STAGES for subject in lacking):
         yield from (v for v in larger(load, fixed) if all(v.dims != x.dims for x in checked))
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: passes that an MA-tile module needs before it can run
 FINISHING = frozenset({"allocate-shared", "synchronize"})
+#: stages that the validator compares, and whose interpreters run at larger sizes: a module of MA-tile IR takes too long
+STAGES = ("scalar", "vr-tile")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import numpy as np
 from nautilus.check import compare
 from nautilus.check import levels as interpreters
 from nautilus.check.inputs import InputSet
-from nautilus.check.levels import Level
+from nautilus.check.levels import STAGES, Level
 from nautilus.check.validate.meanings import KNOWN
 from nautilus.check.validate.refinement import Validator
 from nautilus.check.validate.sets import block_sets, index_sets
@@ -33,8 +33,6 @@ from nautilus.ma_tile.interp.module import Launches
 
 if FUNCTIONS.keys() != KNOWN:
     raise AssertionError(f"functions without a meaning of the validator: {sorted(FUNCTIONS.keys() ^ KNOWN)}")
-
-STAGES = ("scalar", "vr-tile")
 
 Outputs = Mapping[str, Array]
 Exactly = Callable[[str, Array, Array], "compare.Difference | None"]  # how an output differs from the second array

@@ -35,4 +35,4 @@ UNWRITTEN = FieldRole(Kind.ATTRIBUTE)
 
 def flag(word: str) -> FieldRole:
     """A bool field that is true where ``word`` is written."""
-    return FieldRole(Kind.ATTRIBUTE, syntax.flag(word), flag=True)
+    return FieldRole(Kind.ATTRIBUTE, syntax.words({word: True}), flag=True)

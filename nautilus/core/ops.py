@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, TypeVar, dataclass_transform, get_args
 
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN
-from nautilus.core.text.assembly import Form, Forms, Syntax, form_of, register
+from nautilus.core.text.assembly import FORMS, Form, Forms, Syntax, form_of
 
 T = TypeVar("T")
 Read: TypeAlias = Callable[[Any], tuple[Any, ...]]
@@ -271,9 +271,8 @@ def _declared(cls: type[T], format: str | None, effects: frozenset[Effect]) -> t
         defaults = {f.name: f.default for f in fields(new) if f.default is not MISSING}  # type: ignore[arg-type]
         absent = defaults | {n: False for n, r in found.roles.items() if r.flag}
         written = {n: r.syntax for n, r in found.roles.items() if r.syntax is not None}
-        form = Form(new, format, written, absent)
+        FORMS[new] = form = Form(new, format, written, absent)
         form.carries = next(iter(found.names(Kind.CARRIED)), None)
-        register(form)
     return new
 
 

@@ -31,18 +31,16 @@ from nautilus.ma_tile.ir.ops import Frag, GlobalLoad, GlobalStore, MemKernel, Tm
 from nautilus.ma_tile.ir.traverse import bound
 from nautilus.ma_tile.ir.values import Smem
 from nautilus.targets.limits import VECTOR_BYTES
-from nautilus.targets.memory_rates import OUTSIDE, SECTOR
+from nautilus.targets.memory_rates import ATOMIC_LINES, OUTSIDE, SECTOR, SHARED_ATOMIC
 
 REQUEST = 0.75  # share of the time of a sector alone in its line that its neighbours in the line do not take again
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 neighbouring elements counts
 SCATTERED = 36  # the same of elements anywhere: 95e9 a second on an H200 (histogram of 65536 counters)
-IN_BLOCK = 8.0  # slots of an instruction that combines 32 elements of 4 bytes in shared memory, with its conflicts
 _CACHED = 4 << 20  # bytes of a tensor that stays in L2
 #: bytes that memory loads in the time in which it begins a row of less than a line: copies load neighbouring parts of
 #: the line at different times (H200, weights of few bits: rows of 16, 32, 64 bytes 1.1, 1.6, 2.4 TB/s)
 _BEGIN = 48.0
 _SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
-_LINES = 1024  # atomic operations on this many lines do not wait for each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +59,9 @@ def store_work(buffer: Buffer, op: GlobalStore, layout: FragLayout, warps: int) 
     """
     count, words = warps * layout.registers / max(1, op.vec), buffer.dtype.bytes / 4
     if op.scratch is not None:
-        return StoreWork(issue=count * IN_BLOCK * words)
+        return StoreWork(issue=count * SHARED_ATOMIC * words)
     if op.combiner is not None:
-        lines = min(_LINES, max(1, prod(nominal(n) for n in buffer.shape) * buffer.dtype.bytes // LINE))
+        lines = min(ATOMIC_LINES, max(1, prod(nominal(n) for n in buffer.shape) * buffer.dtype.bytes // LINE))
         each, sectors_each = (32, SCATTERED) if refs(op.index[-1]) else (1, COMBINED)
         return StoreWork(sectors=count * sectors_each * words, meets=count * each * words / lines)
     found = sectors(buffer, op.index, layout, op.vec)

@@ -23,7 +23,6 @@ from nautilus.ma_tile.ir.traverse import reads
 SPECIAL: Mapping[str, float] = {f.name: f.special for f in FUNCTIONS.values() if f.special}
 _INTEGER: Mapping[str, float] = {f.name: f.integer for f in FUNCTIONS.values()}
 _ADDITIONS = frozenset({"add", "sub", "mul"})  # their instructions change signs of operands
-_SLOTS: Mapping[str, float] = {f.name: f.issued or f.slots for f in FUNCTIONS.values()}
 #: share of warps that execute an operation which is skipped while all second operands of the warp are neutral
 SKIPPED: Mapping[str, float] = {"mul_unless_one": 0.4}
 assert {f.name for f in FUNCTIONS.values() if f.skips is not None} == SKIPPED.keys()
@@ -54,7 +53,7 @@ def issue_slots(op: str, source: DType, result: DType) -> float:
     if op in SKIPPED:
         return SKIPPED[op]
     factor = 2.0 if result.bytes == 8 else 1.0  # 64-bit values take two registers, and f64 units are rare
-    return factor * _SLOTS[op]
+    return factor * FUNCTIONS[op].instructions
 
 
 #: Of an operation on integers, the share of its instructions that the integer unit executes, where it is not all.  The

@@ -22,10 +22,9 @@ from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
-from nautilus.targets.limits import MMA_ROWS
+from nautilus.targets.limits import MMA_ROWS, WARP
 
 THREADS = 128  # elements of a block of a plain kernel
-LANES = 32  # lanes of a warp
 
 
 def smaller(plan: KernelPlan, unified: Unified, excess: float) -> KernelPlan:
@@ -79,7 +78,7 @@ def _fitting_warps(plan: KernelPlan, unified: Unified) -> KernelPlan:
     tiles = {a.name: a.tile for a in plan.axes}
     most = max((prod(tiles[a.name] for a in d.axes) for d in unified.defs), default=1)
     rows, columns = plan.mapping.warps
-    while rows * columns > max(1, most // LANES):
+    while rows * columns > max(1, most // WARP):
         rows, columns = (rows // 2, columns) if rows > 1 else (rows, columns // 2)
     return replace(plan, mapping=replace(plan.mapping, warps=(rows, columns)))
 
@@ -91,13 +90,13 @@ def plain(unified: Unified, name: str) -> KernelPlan:
     tile = min(THREADS, ceil_pow2(across[1]))
     grid = tuple(AxisPlan(a.name, GRID, tile if a.name == across[0] else 1) for a in d.par)
     loops = tuple(AxisPlan(a.name, LOOP, 1) for a in d.red)
-    mapping = WarpPlan(warps=(1, max(1, tile // LANES)), stages=0, epilogue="direct", dependent_launch=False)
+    mapping = WarpPlan(warps=(1, max(1, tile // WARP)), stages=0, epilogue="direct", dependent_launch=False)
     return KernelPlan(name, (d.name,), (*grid, *loops), ((d.name,),), partition=False, mapping=mapping)
 
 
 def _across(axes: list[tuple[str, int]]) -> tuple[str, int]:
     """The axis whose elements the threads of a block have: the last one that fills a warp, else the longest."""
-    wide = [a for a in axes if a[1] >= LANES]
+    wide = [a for a in axes if a[1] >= WARP]
     return wide[-1] if wide else max(axes, key=lambda a: a[1], default=("", 1))
 
 

@@ -364,7 +364,7 @@ def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _S
 def _instructions(d: Def) -> float:
     """Instructions for an element of ``d``."""
     nodes = {n for n in walk(d.value) if isinstance(n, Op) and n.dtype.compute is DType.F32}
-    return sum(FUNCTIONS[n.op].issued or FUNCTIONS[n.op].slots for n in nodes)
+    return sum(FUNCTIONS[n.op].instructions for n in nodes)
 
 
 def _bytes(ld: Load, tiles: dict[str, int]) -> int:

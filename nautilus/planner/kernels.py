@@ -38,6 +38,7 @@ from nautilus.planner.kernel import FULL, SHORT, spread_tiles
 from nautilus.planner.products.dots import dot_of, run_one_by_one, uses
 from nautilus.planner.products.sides import holds_side
 from nautilus.planner.products.sums import (
+    SPREAD,
     are_small_sums,
     combines_tiles,
     ends_product,
@@ -67,7 +68,6 @@ PARTS = 1 << 18  # results in chunks, whose combination takes longer than the la
 CACHED = 24 << 20  # bytes that L2 holds beside others
 FEW_BLOCKS = 32  # blocks of a kernel that leaves most multiprocessors idle
 FEW_SCALES = 16
-SPREAD = 1024  # elements along an axis of a product that several blocks share
 #: Definitions in a kernel at most: trying one takes time in proportion to them, and registers do not suffice for more.
 MOST = 32
 

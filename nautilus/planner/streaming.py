@@ -53,6 +53,7 @@ BANDWIDTH = _RATES.dram_read  # bytes a second of the memory
 COMBINE = 2.3e-6  # seconds of a second kernel after the first
 MULTIPROCESSORS = 108  # multiprocessors of a target that does not state the number
 CLUSTER = 2  # blocks that combine partial results
+COMBINING_BYTES = 8 << 10  # bytes of shared memory for barriers and for what the combination in a cluster needs
 _SMALL = 4 << 10  # bytes of barriers, of small partial results and between buffers
 _RESERVE = 20 << 10  # bytes of shared memory for the resident rows of all warps and for small partial results
 

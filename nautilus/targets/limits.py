@@ -6,12 +6,14 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.targets.records import TARGETS, Limits, find
 
 __all__ = [
-    "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "MMA_ROWS", "NAMED_BARRIERS", "SCATTER_BYTES", "SHORT_DEPTH",
-    "SMEM_WITHOUT_OPT_IN", "TENSOR_MAP_AXES", "THREAD_REGISTERS", "VECTOR_BYTES", "WGMMA_COLUMNS", "WGMMA_ROWS",
-    "WHOLE_DEPTH",
+    "BANKS", "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "MMA_ROWS", "NAMED_BARRIERS", "SCATTER_BYTES",
+    "SHORT_DEPTH", "SMEM_WITHOUT_OPT_IN", "TENSOR_MAP_AXES", "THREAD_REGISTERS", "VECTOR_BYTES", "WARP",
+    "WGMMA_COLUMNS", "WGMMA_ROWS", "WHOLE_DEPTH", "WORD",
     "Limits", "limits",
 ]  # fmt: skip
 
+WARP = 32  # lanes of a warp
+BANKS, WORD = 32, 4  # banks of shared memory, and bytes of one of them, which are those of a register
 MAX_BLOCKS = 2**31 - 1  # blocks of a launch in one dimension, and the largest i32
 SMEM_WITHOUT_OPT_IN = 48 * 1024  # bytes of dynamic shared memory of a block
 TENSOR_MAP_AXES = 5  # axes of a tensor map at most

@@ -9,6 +9,8 @@ SECTOR: Final = 32  # bytes that memory writes at once
 START: Final = 6.3e-10  # seconds between the starts of two blocks (``Machine.block_starts`` of the H200, rounded)
 LAUNCH: Final = 3.0  # microseconds that one more kernel takes
 OUTSIDE: Final = 4.0  # time of a row of a TMA box that the tensor does not have, relative to that of others
+ATOMIC_LINES: Final = 1024  # lines of 128 bytes over which atomic operations spread without waiting for each other
+SHARED_ATOMIC: Final = 8.0  # cycles of an instruction that combines 32 elements of 4 bytes in shared memory
 PARTIAL: Final = 6.0  # approximate time of writing a part of a sector, relative to that of as many bytes of whole ones
 
 

@@ -118,8 +118,8 @@ class Function:
     * ``scales_argument``: a form multiplies the argument by a constant first (``exp(x)`` is ``exp2(x * log2 e)``, and
       ``x`` may be a difference whose terms are multiplied one by one), so the terms of the argument are rounded again;
     * ``slots``, ``special``: issue slots, and results of the special-function unit, for one f32 result;
-    * ``issued``: instructions of the machine code for one f32 result, which the cost model counts; 0: as many as
-      ``slots``, which rules of the planner compare;
+    * ``issued``: instructions of the machine code for one f32 result, where they are not as many as ``slots``, which
+      rules of the planner compare; :attr:`instructions` is what the cost model counts;
     * ``integer``: those of the instructions for floats that the integer unit executes, at half the rate or less:
       comparisons, extrema, selections, and the parts of functions that take numbers apart;
     * ``branches``: the code of floats has a branch, so that a thread computes one result after another;
@@ -161,6 +161,11 @@ class Function:
     issued: float = 0.0
     integer: float = 0.0
     branches: bool = False
+
+    @property
+    def instructions(self) -> float:
+        """Instructions of the machine code for one f32 result."""
+        return self.issued or self.slots
 
     def __post_init__(self) -> None:
         problem = self._problem()

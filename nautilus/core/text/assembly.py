@@ -16,10 +16,10 @@ its kernels are declared in the same way.  A format is compiled once, when its c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 from nautilus.core.records import dataclass
 from nautilus.core.text.expressions import ExprParser
@@ -28,7 +28,7 @@ from nautilus.core.types import DType
 
 STEP = "  "
 _FORMAT = re.compile(r"\$(?P<field>\w+)|(?P<open>\()|(?P<optional>\)\?)|(?P<close>\))|(?P<text>[^$()]+)")
-_LINES = re.compile(r"\$(\w+) ?")
+_LINES = re.compile(r"(?:\$\w+ ?)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,7 @@ class Reader(ExprParser):
         """A value that is defined already."""
         name = self.ts.ref()
         if name not in self.defined:
-            self.ts.pos -= 1
-            self.ts.fail(f"unknown {self.forms.noun} %{name}")
+            self.ts.fail(f"unknown {self.forms.noun} %{name}", self.ts.pos - 1)
         return self.defined[name]
 
     def define(self, value: Any) -> Any:
@@ -91,75 +90,71 @@ class Reader(ExprParser):
         return form.read_op(self, names, at)
 
 
-class _Text:
-    def __init__(self, text: str) -> None:
-        self.text, self.words = text, token_texts(text)
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A piece of a format: text, a field or an optional group; ``names`` of the fields in it.
 
-    def show(self, _: Any) -> str:
-        return self.text
+    ``begins`` tests whether the next token may start it; None: nothing tells, as for a blank.
+    """
 
-    def begins(self, r: Reader) -> bool:
-        return r.ts.text == self.words[0]
-
-    def read(self, r: Reader, _: dict[str, Any]) -> None:
-        for word in self.words:
-            r.ts.expect(word)
-
-    def grammar(self) -> str:
-        return " ".join(f"'{word}'" for word in self.words)
+    show: Callable[[Any], str]
+    read: Callable[[Reader, dict[str, Any]], None]
+    grammar: str
+    begins: Callable[[Reader], bool] | None
+    words: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
-class _Field:
+def _text(text: str) -> Item:
+    tokens = token_texts(text)
+
+    def read(r: Reader, _: dict[str, Any]) -> None:
+        for token in tokens:
+            r.ts.expect(token)
+
+    begins = (lambda r: r.ts.text == tokens[0]) if tokens else None
+    return Item(lambda _: text, read, " ".join(f"'{t}'" for t in tokens), begins, tokens[:1])
+
+
+def _field(name: str, syntax: Syntax, dtype: str) -> Item:
     """A field; ``dtype`` is the path to the element type of the instance, for a syntax that depends on it."""
+    show, get = syntax.show, attrgetter(name)
+    both = attrgetter(name, dtype)
 
-    def __init__(self, name: str, syntax: Syntax, dtype: str) -> None:
-        self.name, self.syntax, self.words = name, syntax, syntax.words
-        show, get = syntax.show, attrgetter(name)
-        self.show: Callable[[Any], str] = lambda x: show(get(x))
-        if syntax.finish is not None:
-            both = attrgetter(name, dtype)
-            self.show = lambda x: show(*both(x))
+    def read(r: Reader, out: dict[str, Any]) -> None:
+        out[name] = syntax.read(r)
 
-    def begins(self, r: Reader) -> bool:
-        return self.syntax.begins is not None and self.syntax.begins(r)
-
-    def read(self, r: Reader, out: dict[str, Any]) -> None:
-        out[self.name] = self.syntax.read(r)
-
-    def grammar(self) -> str:
-        return self.syntax.grammar
+    shown = (lambda x: show(get(x))) if syntax.finish is None else (lambda x: show(*both(x)))
+    return Item(shown, read, syntax.grammar, syntax.begins, syntax.words, (name,))
 
 
-class _Group:
-    def __init__(self, items: tuple[_Item, ...], absent: Mapping[str, Any]) -> None:
-        self.items, self.absent = items, tuple(absent.items())
-        self.first = next(i for i in items if i.words or isinstance(i, _Field))
-        self.words: tuple[str, ...] = self.first.words
+def _optional(items: Sequence[Item], absent: Mapping[str, Any]) -> Item:
+    """Items of which none is written where every field in them is ``absent``."""
+    first = next(i for i in items if i.grammar)
+    begins = first.begins
+    if begins is None:
+        raise TypeError(f"nothing tells whether the optional [{_grammar(items)}] is there")
+    names = tuple(n for i in items for n in i.names)
+    unwritten = [(n, absent.get(n)) for n in names]
 
-    def show(self, x: Any) -> str:
-        for name, value in self.absent:
+    def show(x: Any) -> str:
+        for name, value in unwritten:
             found = getattr(x, name)
             if found is not value and found != value:
-                return "".join([i.show(x) for i in self.items])
+                return "".join([i.show(x) for i in items])
         return ""
 
-    def begins(self, r: Reader) -> bool:
-        return self.first.begins(r)
-
-    def read(self, r: Reader, out: dict[str, Any]) -> None:
-        if self.first.begins(r):
-            for i in self.items:
+    def read(r: Reader, out: dict[str, Any]) -> None:
+        out.update(unwritten)
+        if begins(r):
+            for i in items:
                 i.read(r, out)
 
-    def grammar(self) -> str:
-        return f"[{_grammar(self.items)}]"
+    return Item(show, read, f"[{_grammar(items)}]", begins, first.words, names)
 
 
-_Item: TypeAlias = _Text | _Field | _Group
-
-
-def _grammar(items: tuple[_Item, ...]) -> str:
-    return " ".join(filter(None, (i.grammar() for i in items)))
+def _grammar(items: Iterable[Item]) -> str:
+    return " ".join(i.grammar for i in items if i.grammar)
 
 
 class Form:
@@ -171,61 +166,47 @@ class Form:
     """
 
     def __init__(self, cls: type, format: str, syntaxes: Mapping[str, Syntax], absent: Mapping[str, Any]) -> None:
-        self.cls, self.absent = cls, dict[str, Any]()
+        self.cls = cls
         self.uses = tuple(u for s in syntaxes.values() for u in s.uses)
         names = {f.name for f in fields(cls)}
         self.result, self.spanned = "result" in names, "span" in names
         self.carries: str | None = None
         self.nests: str | None = None
-        head, brace, rest = format.partition("{")
-        at = 0
-        self.lines: list[tuple[str, Syntax]] = []
-        while brace and (m := _LINES.match(rest, at)):
-            if m[1] not in syntaxes:
-                raise TypeError(f"{cls.__name__}: the format {format!r} has no field ${m[1]}")
-            self.lines.append((m[1], syntaxes[m[1]]))
-            at = m.end()
-        self._fields = {name for name, _ in self.lines}
-        self.head = self._compile(head, syntaxes, absent)
-        self.tail = self._compile(rest[at:].removesuffix("}").strip(), syntaxes, absent)
-        if missing := syntaxes.keys() - self._fields:
+        head, _, rest = format.partition("{")
+        lines = _LINES.findall(rest)[0]
+        tail = rest.removeprefix(lines).removesuffix("}").strip()
+        written = re.findall(r"\$(\w+)", format)
+        if unknown := [n for n in written if n not in syntaxes]:
+            raise TypeError(f"{cls.__name__}: the format {format!r} has no field ${unknown[0]}")
+        if missing := syntaxes.keys() - written:
             raise TypeError(f"{cls.__name__}: the format {format!r} lacks {', '.join(sorted(missing))}")
+        self.lines = [(n, syntaxes[n]) for n in lines.replace("$", "").split()]
+        self.head, self.tail = (self._compile(part, syntaxes, absent) for part in (head, tail))
         self._finished = [(n, s.finish) for n, s in syntaxes.items() if s.finish is not None]
 
-    def _compile(self, format: str, syntaxes: Mapping[str, Syntax], absent: Mapping[str, Any]) -> tuple[_Item, ...]:
-        stack: list[tuple[list[_Item], dict[str, Any]]] = [([], {})]
+    def _compile(self, format: str, syntaxes: Mapping[str, Syntax], absent: Mapping[str, Any]) -> tuple[Item, ...]:
+        stack: list[list[Item]] = [[]]
         for m in _FORMAT.finditer(format):
-            items, inner = stack[-1]
-            if m["open"]:
-                stack.append(([], {}))
-            elif m["optional"]:
-                stack.pop()
-                stack[-1][0].append(_Group(tuple(items), inner))
-                stack[-1][1].update(inner)
-                self.absent |= inner
-            elif m["close"]:  # parentheses of the text itself
-                stack.pop()
-                stack[-1][0].extend((_Text("("), *items, _Text(")")))
-                stack[-1][1].update(inner)
-            elif m["text"]:
-                items.append(_Text(m["text"]))
-            else:
-                name = m["field"]
-                if name not in syntaxes:
-                    raise TypeError(f"{self.cls.__name__}: the format {format!r} has no field ${name}")
-                self._fields.add(name)
-                items.append(_Field(name, syntaxes[name], "result.type.dtype" if self.result else "dtype"))
-                inner[name] = absent.get(name)
-        return tuple(stack[0][0])
+            match m.lastgroup:
+                case "open":
+                    stack.append([])
+                case "optional":
+                    group = stack.pop()
+                    stack[-1].append(_optional(group, absent))
+                case "close":  # parentheses of the text itself
+                    inner = stack.pop()
+                    stack[-1] += [_text("("), *inner, _text(")")]
+                case "text":
+                    stack[-1].append(_text(m[0]))
+                case _:
+                    dtype = "result.type.dtype" if self.result else "dtype"
+                    stack[-1].append(_field(m["field"], syntaxes[m["field"]], dtype))
+        return tuple(stack[0])
 
     @property
-    def keywords(self) -> tuple[str, ...]:
-        """The words that the form can begin with."""
-        return self.head[0].words[: 1 if isinstance(self.head[0], _Text) else None]
-
-    def begins(self, r: Reader) -> bool:
-        """Whether the form may begin at the next token."""
-        return self.head[0].begins(r) or r.ts.text in self.head[0].words[:1]
+    def first(self) -> Item:
+        """What the form begins with."""
+        return self.head[0]
 
     # -- printing -----------------------------------------------------------------------------
     def text(self, x: Any) -> str:
@@ -245,7 +226,7 @@ class Form:
         pad, text = STEP * depth, self.text(x)
         while self.nests and (inner := self._nested(x)) is not None:
             x = inner
-            text = f"{text.removesuffix(' {')}, {self.text(x).removeprefix(self.head[0].show(x)).lstrip()}"
+            text = f"{text.removesuffix(' {')}, {self.text(x).removeprefix(self.first.show(x)).lstrip()}"
         out.append(pad + text)
         if self.lines:
             for name, syntax in self.lines:
@@ -268,10 +249,9 @@ class Form:
     # -- parsing ------------------------------------------------------------------------------
     def read(self, r: Reader, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The fields of the form at the next token; ``known``: the first one, of a loop inside a nest."""
-        out = dict(self.absent)
+        out = dict(known or {})
         if self.spanned:
             out["span"] = r.ts.span()
-        out |= known or {}
         for i in self.head[1 if known else 0 :]:
             i.read(r, out)
         if self.nests and r.ts.accept(","):
@@ -307,14 +287,14 @@ class Form:
         if self.carries:
             args = [arg for arg, _ in out[self.carries]]
             if len(args) != len(names):
-                r.ts.pos = at
-                r.ts.fail(f"{len(names)} result(s) for {len(args)} carried value(s)")
+                r.ts.fail(f"{len(names)} result(s) for {len(args)} carried value(s)", at)
             pairs = zip(names, args, strict=True)
             out["results"] = tuple(r.define(replace(arg, name=name)) for name, arg in pairs)
         elif self.result:
             r.ts.expect(":")
             value = r.forms.value
-            out["result"] = result = r.define(value.cls(name=names[0], **value.read(r)))
+            assert value is not None
+            out["result"] = result = r.define(value(name=names[0], **form_of(value).read(r)))
             self._finish(r, out, result.type.dtype)
         return self.cls(**out)
 
@@ -327,43 +307,33 @@ class Form:
         return f"value '=' {text} ':' type" if self.result else text
 
 
-_FORMS: dict[type, Form] = {}
+#: the text form of each declared class
+FORMS: dict[type, Form] = {}
 
 
 def form_of(cls: type) -> Form:
     """The text form of a declared class. Raises KeyError for one that is not."""
-    return _FORMS[cls]
-
-
-def register(form: Form) -> None:
-    """Register the form for :func:`form_of`."""
-    _FORMS[form.cls] = form
+    return FORMS[cls]
 
 
 class Forms:
-    """The ops of a level by their first word. ``noun`` is the level's word for a value, ``of`` the class of values.
+    """The ops of a level by their first word. ``noun`` is the level's word for a value, ``value`` the class of values.
 
     ``choose``: the form of an op that begins with no word of its own, from what follows.
     """
 
-    def __init__(self, noun: str, of: type | None = None) -> None:
-        self.noun, self._of = noun, of
+    def __init__(self, noun: str, value: type | None = None) -> None:
+        self.noun, self.value = noun, value
         self.choose: Callable[[Reader], Form | None] | None = None
         self.statements: dict[str, Form] = {}
         self.defining: dict[str, Form] = {}
-
-    @property
-    def value(self) -> Form:
-        """The text form of the level's values."""
-        assert self._of is not None
-        return form_of(self._of)
 
     def add(self, form: Form) -> None:
         """Register an op. Raises TypeError if another op begins with its word."""
         tables = [self.defining] if form.result else [self.statements]
         tables += [self.defining] if form.carries else []
         for table in tables:
-            for word in form.keywords:
+            for word in form.first.words:
                 if word in table:
                     raise TypeError(f"{form.cls.__name__} and {table[word].cls.__name__} both begin with {word}")
                 table[word] = form
@@ -395,7 +365,7 @@ def grammar(module: type, ops: Iterable[type], value: type | None = None, op: st
             for used in () if isinstance(what, str) else form_of(what).uses:
                 add(*used)
 
-    add(form_of(module).keywords[0], module)
+    add(form_of(module).first.words[0], module)
     if value is not None:
         add("type", value)
     forms = [form_of(c) for c in ops]

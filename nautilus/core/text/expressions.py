@@ -37,7 +37,7 @@ Table: TypeAlias = Mapping[str, DType] | None
 
 # -- expressions: printing --------------------------------------------------------------------
 
-_OR, _AND, _NOT, _CMP, _ADD, _MUL, _UNARY, _ATOM = 1, 2, 3, 4, 5, 6, 7, 8
+_OR, _AND, _NOT, _CMP, _ADD, _MUL, _UNARY, _ATOM = range(1, 9)
 _LEVELS = {
     "or": _OR, "and": _AND, "<": _CMP, "<=": _CMP, ">": _CMP, ">=": _CMP, "==": _CMP, "!=": _CMP,
     "+": _ADD, "-": _ADD, "*": _MUL, "/": _MUL, "//": _MUL, "%": _MUL,
@@ -66,17 +66,14 @@ def format_list(items: tuple[Expr, ...], typed: bool = False) -> str:
 
 def _format(e: Expr, level: int, typed: bool) -> str:
     """Text of ``e`` with parentheses if it binds weaker than ``level``."""
-    kind = type(e)
-    if kind is Op:
-        assert isinstance(e, Op)
+    if isinstance(e, Op):
         text = None if typed else getattr(e, "_text", None)
         if text is None:
             text = _format_op(e, typed)
             if not typed:  # on which its canonical place among other terms depends, again and again
                 object.__setattr__(e, "_text", text)
         return f"({text})" if _LEVEL_OF.get(e.op, _ATOM) < level else text
-    if kind is Load:
-        assert isinstance(e, Load)
+    if isinstance(e, Load):
         return f"{e.buffer}[{format_list(e.index, typed)}]" + (f":{e.dtype}" if typed else "")
     if isinstance(e, Var):
         return e.name if e.dtype is DType.I32 else f"{e.name}:{e.dtype}"
@@ -137,8 +134,7 @@ class ExprParser:
         try:
             return Op(op, args, result_dtype(op, [a.dtype for a in args], target), self.ts.span())
         except DTypeError as err:
-            self.ts.pos = at
-            self.ts.fail(str(err))
+            self.ts.fail(str(err), at)
 
     def _binary(self, level: int) -> Expr:
         ts = self.ts
@@ -151,31 +147,21 @@ class ExprParser:
             at = ts.pos
             ts.pos += 1
             left = self._op(op, (left, self._binary(own + 1)), at)
-            if own == _CMP:  # does not chain
-                following = _BY_SYMBOL.get(ts.texts[ts.pos])
-                if following is not None and following[1] == _CMP:
-                    ts.fail("comparisons do not chain here; write 'and'")
+            if own == _CMP and _BY_SYMBOL.get(ts.text, ("", 0))[1] == _CMP:
+                ts.fail("comparisons do not chain here; write 'and'")
 
     def _prefix(self, level: int) -> Expr:
-        ts = self.ts
-        at = ts.pos
-        text = ts.texts[at]
-        if text == "-":
-            ts.pos += 1
-            if ts.glued(ts.pos):
-                literal = ts.literal(negative=True)
-                if literal is not None:
-                    return literal
-            return self._op("neg", (self._binary(_UNARY),), at)
-        if text == "not" and level <= _NOT:
-            ts.pos += 1
+        ts, at = self.ts, self.ts.pos
+        if ts.accept("-"):
+            literal = ts.literal(negative=True) if ts.glued(ts.pos) else None
+            return literal or self._op("neg", (self._binary(_UNARY),), at)
+        if level <= _NOT and ts.accept("not"):
             return self._op("not", (self._binary(_NOT),), at)
-        if text == "(":
-            ts.pos += 1
+        if ts.accept("("):
             inner = self._binary(_OR)
             ts.expect(")")
             return inner
-        return self._atom(text, at)
+        return self._atom(ts.text, at)
 
     def _atom(self, text: str, at: int) -> Expr:
         ts = self.ts
@@ -189,9 +175,7 @@ class ExprParser:
                 return self._reduce(text, at) if text in COMBINERS and axis else self._load(text, at)
             if text not in ("inf", "nan", "true", "false"):
                 return self._variable(text)
-        if kind in ("name", "number"):
-            literal = ts.literal()
-            assert literal is not None
+        if (literal := ts.literal()) is not None:
             return literal
         if kind == "ref":
             ts.pos += 1
@@ -205,8 +189,7 @@ class ExprParser:
     def _known(self, table: Mapping[str, DType], name: str, what: str, at: int) -> DType:
         dtype = self.ts.annotation() or table.get(name)
         if dtype is None:
-            self.ts.pos = at
-            self.ts.fail(f"unknown {what} {name!r}")
+            self.ts.fail(f"unknown {what} {name!r}", at)
         return dtype
 
     def _variable(self, name: str) -> Expr:
@@ -220,11 +203,8 @@ class ExprParser:
     def _load(self, name: str, at: int) -> Expr:
         ts = self.ts
         ts.pos += 1
-        index = ts.brackets(self._full)
+        index = ts.brackets(self.expr)
         return Load(name, index, self._known(self.buffers, name, "buffer", at), ts.span())
-
-    def _full(self) -> Expr:
-        return self._binary(_OR)
 
     def _call(self, op: str, at: int) -> Expr:
         ts = self.ts
@@ -236,20 +216,19 @@ class ExprParser:
             ts.expect("<")
             target = ts.dtype()
             ts.expect(">")
-        return self._op(op, ts.brackets(self._full, "()"), at, target)
+        return self._op(op, ts.brackets(self.expr, "()"), at, target)
 
     def _reduce(self, op: str, at: int) -> Expr:
         ts = self.ts
         ts.pos += 2
         axes = ts.list(self._axis)
-        cond = self._full() if ts.accept("|") else None
+        cond = self.expr() if ts.accept("|") else None
         ts.expect("]")
-        (body,) = ts.brackets(self._full, "()")
+        (body,) = ts.brackets(self.expr, "()")
         try:
             return Reduce(op, axes, cond, body, reduce_dtype(op, body.dtype), ts.span())
         except DTypeError as err:
-            ts.pos = at
-            ts.fail(str(err))
+            ts.fail(str(err), at)
 
     def _axis(self) -> Axis:
         ts = self.ts
@@ -258,7 +237,7 @@ class ExprParser:
         ts.expect(":")
         if ts.kind == "number":
             return Axis(name, ts.integer(), span)
-        extent = self._full()
+        extent = self.expr()
         if not isinstance(extent, Param | Op):
             ts.fail("an extent is an integer or an expression over params")
         return Axis(name, extent, span)

@@ -68,24 +68,23 @@ class TextForm(Generic[M]):
 
     def parse(self, text: str, name: str = "") -> M:
         """The module that ``text`` is, whole; ``name`` is the file's, for messages. Raises IRParseError."""
-        return _parse(self.module, self.level, text, name or f"<{self.level.name}>")
+        r = Reader(TokenStream(Source(name or f"<{self.level.name}>", text)), self.level.forms)
+        found = form_of(self.module).read(r)
+        r.ts.end()
+        found["buffers"] = tuple(_with_sizes(b, r) for b in found["buffers"])
+        return self.module(**found)
 
 
-def _parse(cls: type[M], level: Level, text: str, name: str) -> M:
-    r = Reader(TokenStream(Source(name, text)), level.forms)
-    fields = form_of(cls).read(r)
-    r.ts.end()
+def _with_sizes(b: Buffer, r: Reader) -> Buffer:
+    """``b``, whose extents have the params that are declared after it."""
 
-    def size(e: Expr) -> Expr | None:  # its param is declared after it
-        known = r.sizes.get(e.name, (None, 0, 1)) if isinstance(e, Var) else None
-        return Param(e.name, r.params.get(e.name, e.dtype), e.span, *known) if isinstance(e, Var) and known else None
+    def size(e: Expr) -> Expr | None:
+        if not isinstance(e, Var):
+            return None
+        return Param(e.name, r.params.get(e.name, e.dtype), e.span, *r.sizes.get(e.name, (None, 0, 1)))
 
     def sized(shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
         return tuple(e if isinstance(e, int) else rewrite(e, size) for e in shape)
 
-    def resolved(b: Buffer) -> Buffer:
-        view, strides = (None if x is None else sized(x) for x in (b.view_of, b.strides))
-        return replace(b, shape=sized(b.shape), view_of=view, strides=strides)
-
-    fields["buffers"] = tuple(map(resolved, fields["buffers"]))
-    return cls(**fields)
+    view, strides = (None if x is None else sized(x) for x in (b.view_of, b.strides))
+    return replace(b, shape=sized(b.shape), view_of=view, strides=strides)

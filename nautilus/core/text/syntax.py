@@ -77,8 +77,7 @@ def _read_literal(r: Reader) -> tuple[int, Const]:
 def _finish_literal(r: Reader, found: tuple[int, Const], dtype: DType) -> int | float | bool:
     at, value = found[0], found[1].value
     if isinstance(value, bool) is not (dtype is DType.BOOL) or (dtype.is_int and isinstance(value, float)):
-        r.ts.pos = at
-        r.ts.fail(f"the literal {value} is not of type {dtype}")
+        r.ts.fail(f"the literal {value} is not of type {dtype}", at)
     return float(value) if dtype.is_float else value
 
 
@@ -134,11 +133,6 @@ def words(table: Mapping[str, Any], grammar: str = "") -> Syntax:
     return Syntax(grammar, text_of.__getitem__, read, lambda r: r.ts.text in table, tuple(table))
 
 
-def flag(word: str) -> Syntax:
-    """A bool field that is true where ``word`` is written."""
-    return words({word: True})
-
-
 def choice(noun: str, names: Iterable[str]) -> Syntax:
     """One of ``names``. ``noun`` is its name in the grammar."""
     return words({n: n for n in names}, noun.upper())
@@ -147,7 +141,8 @@ def choice(noun: str, names: Iterable[str]) -> Syntax:
 def part(cls: type, name: str) -> Syntax:
     """The syntax of a declared class that is not an op. ``name`` is its name in the grammar."""
     form = form_of(cls)
-    return Syntax(name, form.text, lambda r: cls(**form.read(r)), form.begins, form.keywords, uses=((name, cls),))
+    first = form.first
+    return Syntax(name, form.text, lambda r: cls(**form.read(r)), first.begins, first.words, uses=((name, cls),))
 
 
 def several(cls: type, name: str) -> Syntax:
@@ -164,7 +159,8 @@ def parts(
     cls: type, name: str, words: tuple[str, ...] = (), note: Callable[[Reader, Any], None] = lambda r, x: None
 ) -> Syntax:
     """Any number of instances of a declared class, which begin with one of ``words``; ``note`` gets each of them."""
-    one, first = part(cls, name), words or form_of(cls).keywords
+    one = part(cls, name)
+    first = words or one.words
 
     def read(r: Reader) -> tuple[Any, ...]:
         out: list[Any] = []

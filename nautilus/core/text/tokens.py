@@ -11,6 +11,7 @@ import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from typing import NoReturn, TypeVar
 
 from nautilus.core.errors import Diagnostic, DiagnosticError
@@ -34,12 +35,16 @@ _TOKEN = re.compile(
     |(?P<bad>.)""",
     re.VERBOSE | re.ASCII,
 )
-_NUMBER = re.compile(rf"(\d+)(\.\d+)?([eE][+-]?\d+)?({_SUFFIX})?\Z")
+_NUMBER = re.compile(rf"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)({_SUFFIX})?")
+
+
+def _tokens(text: str) -> list[re.Match[str]]:
+    return [m for m in _TOKEN.finditer(text) if m.lastgroup != "space"]
 
 
 def token_texts(text: str) -> tuple[str, ...]:
     """The tokens of ``text``, without spaces."""
-    return tuple(m.group() for m in _TOKEN.finditer(text) if m.lastgroup != "space")
+    return tuple(m.group() for m in _tokens(text))
 
 
 class IRParseError(DiagnosticError):
@@ -53,30 +58,20 @@ class IRParseError(DiagnosticError):
 class TokenStream:
     """The tokens of an IR text and the position of the next one."""
 
-    __slots__ = ("_line_starts", "_spans", "kinds", "pos", "source", "starts", "texts")
+    __slots__ = ("_line_starts", "_lines", "_spans", "kinds", "pos", "source", "starts", "texts")
 
     def __init__(self, source: Source) -> None:
-        self.source = source
-        self.kinds: list[str] = []
-        self.texts: list[str] = []
-        self.starts: list[int] = []
-        self.pos = 0
+        self.source, self.pos = source, 0
+        found = _tokens(source.text)
+        self.kinds = [*(str(m.lastgroup) for m in found), "end"]
+        self.texts = [*(m.group() for m in found), ""]
+        self.starts = [*(m.start() for m in found), len(source.text)]
+        self._lines = source.text.split("\n")
+        self._line_starts = [0, *accumulate(len(line) + 1 for line in self._lines)]
         self._spans: dict[int, Span] = {}
-        self._line_starts = [0, *(m.end() for m in re.finditer("\n", source.text))]
-        for m in _TOKEN.finditer(source.text):
-            kind = m.lastgroup
-            if kind == "space":
-                continue
-            assert kind is not None
-            self.kinds.append(kind)
-            self.texts.append(m.group())
-            self.starts.append(m.start())
-        self.kinds.append("end")
-        self.texts.append("")
-        self.starts.append(len(source.text))
         if "bad" in self.kinds:
-            self.pos = self.kinds.index("bad")
-            self.fail(f"unexpected character {self.text!r}")
+            at = self.kinds.index("bad")
+            self.fail(f"unexpected character {self.texts[at]!r}", at)
 
     # -- look-ahead ---------------------------------------------------------------------------
     @property
@@ -100,26 +95,22 @@ class TokenStream:
 
     def span(self) -> Span:
         """The whole line of the next token (one shared object a line)."""
-        line = bisect_right(self._line_starts, self.starts[self.pos])
-        span = self._spans.get(line)
-        if span is None:
-            start = self._line_starts[line - 1]
-            end = self._line_starts[line] - 1 if line < len(self._line_starts) else len(self.source.text)
-            body = self.source.text[start:end]
-            first = len(body) - len(body.lstrip()) + 1
-            span = Span(self.source, line, first, line, max(first + 1, len(body.rstrip()) + 1))
-            self._spans[line] = span
-        return span
+        number = bisect_right(self._line_starts, self.starts[self.pos])
+        if number not in self._spans:
+            line = self._lines[number - 1]
+            first = len(line) - len(line.lstrip()) + 1
+            self._spans[number] = Span(self.source, number, first, number, max(first, len(line.rstrip())) + 1)
+        return self._spans[number]
 
     def token_span(self) -> Span:
         """The span of the next token."""
-        start = self.starts[self.pos]
-        line = bisect_right(self._line_starts, start)
-        column = start - self._line_starts[line - 1] + 1
+        line = bisect_right(self._line_starts, self.starts[self.pos])
+        column = self.starts[self.pos] - self._line_starts[line - 1] + 1
         return Span(self.source, line, column, line, column + max(1, len(self.text)))
 
-    def fail(self, message: str) -> NoReturn:
-        """Raise IRParseError at the next token."""
+    def fail(self, message: str, at: int | None = None) -> NoReturn:
+        """Raise IRParseError at token number ``at``, or at the next one."""
+        self.pos = self.pos if at is None else at
         raise IRParseError(message, self.token_span())
 
     # -- consuming ----------------------------------------------------------------------------
@@ -179,14 +170,12 @@ class TokenStream:
     def literal(self, negative: bool = False) -> Const | None:
         """Take a literal whose sign has been taken already; None if the next token is no literal."""
         text = self.text
-        value: int | float | bool
+        value: int | float
         dtype: DType | None = None
-        if self.kind == "number":
-            m = _NUMBER.match(text)
-            assert m is not None
-            whole, fraction, exponent, suffix = m.groups()
-            is_float = fraction is not None or exponent is not None
-            value = float(whole + (fraction or "") + (exponent or "")) if is_float else int(whole)
+        if m := _NUMBER.fullmatch(text):
+            digits, suffix = m.groups()
+            is_float = not digits.isdigit()
+            value = float(digits) if is_float else int(digits)
             dtype = _DTYPES[suffix] if suffix else None
             if dtype is not None and dtype.is_float != is_float:
                 self.fail(f"the literal {text} does not have the form of {dtype}")

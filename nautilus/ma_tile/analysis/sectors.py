@@ -28,14 +28,13 @@ from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
+from nautilus.targets.limits import VECTOR_BYTES, WARP
 from nautilus.targets.memory_rates import SECTOR
 
 #: value name -> index expressions over tile axes: where these are equal, elements of the value are equal
 Places = Mapping[str, tuple[Expr, ...]]
 LINE = 128  # bytes of a line of L1: neighbouring sectors that one access of a warp finds in a step
-VECTOR = 16  # bytes of the widest load of a lane
 ENDS = 3.0  # parts of sectors of a row in aligned vectors: half of one at each end of these, and the rest at each end
-_LANES = 32
 _STEP_BITS = 56  # bits of numbers of lines
 _APART = 1 << 12  # elements between two elements whose place is not known
 
@@ -105,7 +104,7 @@ def _averages(
     """
     elements = _places(positions, lanes, None if known is None else dict(known)) + before
     places = distinct(elements)
-    number = np.repeat(_steps(vec * size), elements.size // _LANES) if elements.size % _LANES == 0 else 0
+    number = np.repeat(_steps(vec * size), elements.size // WARP) if elements.size % WARP == 0 else 0
     each = max(1, SECTOR // size)
     starts = range(0, each, step)
     touched = part = lines = finds = 0
@@ -125,8 +124,8 @@ def _steps(width: int) -> NDArray[np.int64]:
     Lanes of ``width`` bytes find a line again that they share with lanes of an earlier step.  Vectors have at most
     :data:`VECTOR` bytes; more is no single access.
     """
-    steps = max(1, _LANES * width // LINE) if width <= VECTOR else 1
-    return (np.arange(_LANES) * steps // _LANES) << _STEP_BITS
+    steps = max(1, WARP * width // LINE) if width <= VECTOR_BYTES else 1
+    return (np.arange(WARP) * steps // WARP) << _STEP_BITS
 
 
 def _cut(layout: FragLayout, vec: int) -> tuple[tuple[Mode, ...], tuple[Mode, ...]]:

@@ -155,7 +155,7 @@ class BlockRun:
         """The steps of ``body``, which yield where an actor may wait. Raises errors that name the op."""
         for op in body:
             try:
-                handler = _DATA.get(type(op))
+                handler = DATA.get(type(op))
                 if handler is not None and not (isinstance(op, TmaLoad) and op.mbar is None):
                     handler(self, ctx, op)
                 else:
@@ -417,10 +417,10 @@ def _table() -> dict[type, Callable[[BlockRun, Context, Any], None]]:
     return {LetOp: _let, AdvanceOp: _advance, **grid, **{op: run for table in tables for op, run in table.items()}}
 
 
-_DATA = _table()
+DATA = _table()
 #: what :meth:`BlockRun._control` runs: ops with bodies, and ops that let other threads go on
 _CONTROL = (
     ForOp, IfOp, RolesOp, TileSchedulerOp, BreakOp, Barrier, NamedArrive, MbarInit, MbarArrive, MbarExpect, MbarWait,
     ClusterArrive, ClusterWait,
 )  # fmt: skip
-MA.complete({**_DATA, **dict.fromkeys(_CONTROL)}, "interpreter")
+MA.complete({**DATA, **dict.fromkeys(_CONTROL)}, "interpreter")

@@ -35,9 +35,9 @@ from nautilus.core.expr.interleaved import element_at
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
+from nautilus.targets.limits import BANKS, WARP, WORD
 
 WAVEFRONT = 128  # bytes of shared memory that one wavefront moves at most
-_BANKS, _WORD, _LANES = 32, 4, 32
 
 Ints = NDArray[np.int64]
 
@@ -301,11 +301,11 @@ def wavefronts(place: SmemLayout, axes: tuple[TileAxis, ...], layout: FragLayout
         rows = rows * a.size + layout.coords(a.name)[:1]
     columns = layout.coords(axes[-1].name)[:1] if axes else rows
     address = place.address(rows % max(1, place.rows), columns % max(1, place.cols))
-    address = np.broadcast_to(address, (1, _LANES, layout.registers))[0, :, ::vec]
-    words = max(1, vec * place.dtype.bytes // _WORD)
-    together, total = _LANES // words, 0
-    for access in (address // _WORD).T:
-        for first in range(0, _LANES, together):
+    address = np.broadcast_to(address, (1, WARP, layout.registers))[0, :, ::vec]
+    words = max(1, vec * place.dtype.bytes // WORD)
+    together, total = WARP // words, 0
+    for access in (address // WORD).T:
+        for first in range(0, WARP, together):
             found = np.unique(access[first : first + together, None] + np.arange(words))
-            total += int(np.bincount(found % _BANKS).max())
+            total += int(np.bincount(found % BANKS).max())
     return total

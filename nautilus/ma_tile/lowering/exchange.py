@@ -19,13 +19,13 @@ from nautilus.ma_tile.analysis.sectors import sectors
 from nautilus.ma_tile.ir.layout import FragLayout, SmemLayout, tile_shape, wavefronts
 from nautilus.ma_tile.lowering.layouts import spread
 from nautilus.ma_tile.lowering.staging import ordered, pad_for, shared_vec
+from nautilus.targets.limits import WORD
 
 LEAST = 1024  # elements of a tile that is worth two barriers
 STORES, LOADS = 0.75, 0.5  # sectors that the other layout touches, at most, as a share: L1 keeps sectors that are read
 LOOPED = 0.2  # LOADS in a loop, each iteration of which has the barriers
 OPERANDS = 0.25  # LOADS in a kernel of MMAs, whose fragments have 16 bytes in a row
 WIDE = 8  # bytes of a vector that is worth its instruction: another access finds the rest of its sector in L1
-WORD = 4  # bytes of a bank
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, a_layout, acc_layout, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.lowering.dots import DotPlan
-from nautilus.ma_tile.lowering.operands.access_costs import WORD, LayoutCost
+from nautilus.ma_tile.lowering.operands.access_costs import LayoutCost
+from nautilus.targets.limits import WORD
 from nautilus.vr_tile.ir import (
     ReduceOp,
     ScanOp,

@@ -38,12 +38,13 @@ from nautilus.ma_tile.lowering.layouts import (
     make_layout_candidates,
     spread,
 )
-from nautilus.ma_tile.lowering.operands.access_costs import WORD, collect
+from nautilus.ma_tile.lowering.operands.access_costs import collect
 from nautilus.ma_tile.lowering.operands.computed_operands import Runs, operand_chains, packed_chains
 from nautilus.ma_tile.lowering.operands.shared_tiles import shared_tiles
 from nautilus.ma_tile.lowering.operands.unpacked import unpacked
 from nautilus.ma_tile.lowering.operands.value_runs import value_runs
 from nautilus.ma_tile.lowering.staging import shared_vec
+from nautilus.targets.limits import WORD
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 

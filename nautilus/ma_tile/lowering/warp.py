@@ -37,12 +37,11 @@ from nautilus.ma_tile.lowering.exchange import (
 )
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import canonical, spread
-from nautilus.ma_tile.lowering.operands.access_costs import WORD
 from nautilus.ma_tile.lowering.operands.computed_operands import operand_of, turned, users
 from nautilus.ma_tile.lowering.operands.shared_tiles import positions_of
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes, spill_place
-from nautilus.targets.limits import VECTOR_BYTES
+from nautilus.targets.limits import VECTOR_BYTES, WORD
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 

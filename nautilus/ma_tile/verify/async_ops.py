@@ -47,10 +47,7 @@ from nautilus.ma_tile.ir.ops import Frag, MbarArrive, MbarWait, MmaOp, Slot, Sme
 from nautilus.ma_tile.verify.layout import same_map
 from nautilus.ma_tile.verify.scope import KernelScope
 from nautilus.ma_tile.verify.tile_scheduler import TILE_SCHEDULER_RULES
-from nautilus.targets.limits import NAMED_BARRIERS
-
-#: the largest number of positions of a box along one axis, and of axes of a tensor map
-_BOX, _RANK = 256, 5
+from nautilus.targets.limits import BOX, NAMED_BARRIERS, TENSOR_MAP_AXES
 
 
 def _engines(s: KernelScope) -> None:
@@ -135,7 +132,7 @@ def _digit(s: KernelScope, e: Expr, sizes: Mapping[str, int]) -> Digit | None:
 
 def _box(s: KernelScope, stage: Smem, buffer: Buffer, digits: list[Digit]) -> None:
     width, columns = stage.dtype.bytes, stage.axes[-1].size
-    s.need(len(buffer.shape) <= _RANK, "tensor maps have at most 5 axes", buffer.name)
+    s.need(len(buffer.shape) <= TENSOR_MAP_AXES, "tensor maps have at most 5 axes", buffer.name)
     if len(buffer.shape) > 1:
         row = show_shape(buffer.shape[-1:])
         s.need(whole_rows(buffer), "rows of TMA copies are multiples of 16 bytes", f"{row} elements of {buffer.name}")
@@ -146,7 +143,7 @@ def _box(s: KernelScope, stage: Smem, buffer: Buffer, digits: list[Digit]) -> No
     s.need(last % inner == 0, "rows of a box fill whole slabs", f"{last} elements of {stage.name}, not {inner}")
     wide = [(d.axis, d.size) for d in digits if d.axis != stage.axes[-1].name] + [(stage.axes[-1].name, inner)]
     for name, size in wide:
-        s.need(size <= _BOX, "boxes have at most 256 positions an axis", f"{size} on {name} of {stage.name}")
+        s.need(size <= BOX, "boxes have at most 256 positions an axis", f"{size} on {name} of {stage.name}")
 
 
 def tma_load(s: KernelScope, op: TmaLoad) -> None:

@@ -31,7 +31,7 @@ from nautilus.core.index.sizes import Extent, blocks, nominal
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.types import BYTES, DType
 from nautilus.planner.products.dots import dot_of
-from nautilus.planner.streaming import combining, loaded, reader_of
+from nautilus.planner.streaming import COMBINING_BYTES, combining, loaded, reader_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.contractions.scales import matrix_part
@@ -41,7 +41,6 @@ from nautilus.targets.limits import Limits
 
 CLUSTERS = (2, 4, 8)  # blocks; the largest portable cluster has eight
 ROWS = 64  # largest number of rows of the tile of a short product
-_SMALL = 8 << 10  # bytes of shared memory for barriers and for what the combination needs
 
 
 def clustered(
@@ -83,7 +82,7 @@ def _cluster(
     row, whole = loaded(plan, unified[name], chunks.axis)
     used = plan.mapping.stages * row * plan.axis(chunks.axis).tile + whole
     pushed = number * DType.F32.bytes * prod(a.tile for a in plan.axes if a.role == GRID)
-    smem = used + pushed + _SMALL
+    smem = used + pushed + COMBINING_BYTES
     resident = min(target.smem_sm // smem, _resident(plan.mapping, target))
     if smem > target.smem_block or _clusters(plan, unified[name], number) > target.clusters(number, resident):
         return {}

@@ -37,6 +37,7 @@ from nautilus.core.types import DType
 from nautilus.planner.chunks.clustered_chunks import is_converted
 from nautilus.planner.products.dots import dot_of
 from nautilus.planner.streaming import (
+    COMBINING_BYTES,
     MULTIPROCESSORS,
     Cut,
     cluster,
@@ -64,7 +65,6 @@ CACHED = 0.5  # the time of a byte that L2 has, relative to one of memory
 RUNS = 4  # threads that have the terms of a column in a step
 _HALVES = 2  # elements of a byte that two share
 _HALF = 16  # bits
-_SMALL = 8 << 10  # bytes of shared memory for barriers and for what the combination needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ def _loaded(shape: _Shape, step: int) -> Iterator[tuple[frozenset[str], int, int
 def _stages(shape: _Shape, step: int, warps: int, target: Limits) -> int:
     """The stages of each of ``warps`` pipelines for which shared memory suffices."""
     two = warps <= shape.warps(step)[1]
-    room = ((target.smem_sm // 2 if two else target.smem_block) - _SMALL) // warps
+    room = ((target.smem_sm // 2 if two else target.smem_block) - COMBINING_BYTES) // warps
     stage, sums = _stage(shape, step), DType.F32.bytes * shape.tile * shape.width(step)
     stages = min(MOST_STAGES, (room - _converted(shape, step)) // stage)
     rows = step * shape.depth * shape.tile * DType.F16.bytes

@@ -22,11 +22,12 @@ from nautilus.planner.products.dots import Dot
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID
+from nautilus.targets.limits import MMA_DEPTH
 
 SLABS = ((64, 1.0), (32, 1.02), (16, 1.15))  # columns of 16 bits, and relative time of a column
 MOST_OF_BYTES = 0.9  # share of a thread's registers where operands have 8 bits, whose steps are few
 L2_BYTES = 16 << 20  # of operands that resident blocks may share
-LONGEST, SHORTEST, UNIT = 128, 64, 16  # positions of a step; UNIT: the depth of an MMA of 16 bits
+LONGEST, SHORTEST = 128, 64  # positions of a step
 
 
 def whole_tile(extent: int, unit: int = 1) -> int:
@@ -38,7 +39,7 @@ def whole_tile(extent: int, unit: int = 1) -> int:
 def whole_tiles(extents: Mapping[str, int], dots: Mapping[str, Dot], operand: int) -> dict[str, int]:
     """The tiles of whole axes: contractions have whole MMAs of operands with ``operand`` bytes an element."""
     summed = {x for dot in dots.values() for x in dot.inner}
-    return {x: whole_tile(n, 2 * UNIT // operand if x in summed else 1) for x, n in extents.items()}
+    return {x: whole_tile(n, 2 * MMA_DEPTH // operand if x in summed else 1) for x, n in extents.items()}
 
 
 def steps(extent: int, plain: bool) -> list[int]:
@@ -46,10 +47,10 @@ def steps(extent: int, plain: bool) -> list[int]:
 
     ``plain``: the computation has the index as it is (:func:`is_plain`); else steps are powers of two.
     """
-    every = range(LONGEST, SHORTEST - 1, -UNIT) if plain else (LONGEST, SHORTEST)
+    every = range(LONGEST, SHORTEST - 1, -MMA_DEPTH) if plain else (LONGEST, SHORTEST)
     whole = min((s for s in every if s >= extent), default=LONGEST)  # no step is longer than that of one iteration
     found = [s for s in every if s <= whole]
-    return sorted(found, key=lambda s: (max(0, -(-extent // s) * s - extent) * UNIT >= extent, -s))
+    return sorted(found, key=lambda s: (max(0, -(-extent // s) * s - extent) * MMA_DEPTH >= extent, -s))
 
 
 def is_plain(defs: Iterable[Def], loop: str, unit: int = 1) -> bool:
@@ -87,7 +88,7 @@ def live_in_bytes(width: int, step: int, held: int = 0) -> int:
 
 def fits_bytes(width: int, step: int, held: int, registers: int) -> bool:
     """Whether ``step`` has whole MMAs of 8-bit operands, and what is live then fits ``registers`` of a thread."""
-    return step % (2 * UNIT) == 0 and live_in_bytes(width, step, held) <= MOST_OF_BYTES * registers
+    return step % (2 * MMA_DEPTH) == 0 and live_in_bytes(width, step, held) <= MOST_OF_BYTES * registers
 
 
 def computes_left(defs: Iterable[Def], row: str, loop: str, dots: Mapping[str, Dot]) -> bool:

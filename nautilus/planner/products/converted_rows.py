@@ -21,6 +21,7 @@ from nautilus.core.schedule import KernelPlan, WarpgroupPlan
 from nautilus.core.schedule.mapping import WarpgroupEpilogue
 from nautilus.core.types import DType
 from nautilus.planner.products.boxes import Side
+from nautilus.planner.products.few_rows import SPACE
 from nautilus.planner.warpgroup import with_tiles
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import matrix_part
@@ -34,7 +35,6 @@ STEPS = 8  # fewest steps of a loop
 ROWS = 8  # columns of an instruction are a multiple of it
 LEAST_STAGES, MOST_STAGES = 3, 6
 _HALVES = 2  # elements that share a byte
-_SPACE = 4 << 10  # bytes of shared memory for barriers and alignment
 
 
 def converted_gemm(
@@ -53,7 +53,7 @@ def converted_gemm(
     result = max(x.buffer.dtype.bytes for x in unified.defs)
     # accumulators of f32 fill whole sectors
     epilogue: WarpgroupEpilogue = "tma" if result < DType.F32.bytes else "direct"
-    room = limits.smem_block - _SPACE - (2 * result * tile * COLUMNS if epilogue == "tma" else 0)
+    room = limits.smem_block - SPACE - (2 * result * tile * COLUMNS if epilogue == "tma" else 0)
     stages = min(MOST_STAGES, room // (step * (DType.F16.bytes * tile + COLUMNS)))
     if stages < LEAST_STAGES:
         return None

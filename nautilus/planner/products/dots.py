@@ -17,10 +17,10 @@ from nautilus.planner.rowwise.segments import segments_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import matrix_part, scaled_product
 from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.targets.limits import MMA_DEPTH
 
 LARGE = 128  # elements along each axis of products whose loops run one after another
 ONE_BY_ONE = 4096  # terms of all of them at most
-UNIT = 16  # terms of a step, from which on matrix instructions of 16 bits have no padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def step_of_digit(defs: Iterable[Def], loop: str, step: int) -> int:
     if not last or any(isinstance(x, Op) and x.op == "mod" and x.args[0] == Var(loop, x.dtype) for x in last):
         return step
     within = gcd(step, digit(read, loop))
-    return within if within >= UNIT else step
+    return within if within >= MMA_DEPTH else step
 
 
 def _periods(e: Expr, loop: str) -> Iterator[int]:

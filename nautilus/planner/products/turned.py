@@ -12,12 +12,11 @@ from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Load, Op, Var, children
 from nautilus.core.expr.products import strip_conversions, strip_lossless_conversions
 from nautilus.planner.products.dots import dot_of
+from nautilus.planner.products.sums import SHORT
 from nautilus.scalar.analysis.contractions.alternating import Matrices, alternating, is_worth, matrices
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART
 from nautilus.scalar.passes.windows.order_operands import is_ordered
-
-SHORT = 1024  # elements of an axis whose size is known at launch
 
 
 def is_turned(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:

@@ -15,7 +15,7 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.keys import Keyed
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.scatter import (
-    LINES,
+    LINE,
     arranged,
     copies,
     expected,
@@ -25,13 +25,12 @@ from nautilus.scalar.passes.axes.scatter import (
     without_position,
 )
 from nautilus.scalar.rewriting import find_defs
+from nautilus.targets.memory_rates import ATOMIC_LINES, SHARED_ATOMIC
 from nautilus.targets.rates import Machine, machine
 
 MARGIN = 1.25  # least quotient of the times of the masked form and of the scatter
 _TEST = 4.0  # issue slots of a term that is tested for one element
-LINE = 32  # elements of 4 bytes on a line of memory
 _ATOMIC = 20.0  # cycles of a multiprocessor for the atomic operations of a warp, 4 bytes each
-_IN_BLOCK = 8.0  # the same cycles where the operations are on shared memory
 
 
 def plan_scatters(program: Program, schedule: Schedule, arch: str) -> Schedule:
@@ -73,8 +72,8 @@ def scatter_seconds(d: Def, k: Keyed, m: Machine) -> float:
     launches += first > 1
     moved = ((passes * count + (first > 1) * (first + 1) * count) * 4 + (2 if whole else 6) * elements * 4) / m.dram
     if fits_in_blocks(d, k):
-        return launches * m.launch + max(count * words * _IN_BLOCK / (32 * m.multiprocessors * m.clock), moved)
+        return launches * m.launch + max(count * words * SHARED_ATOMIC / (32 * m.multiprocessors * m.clock), moved)
     atomics = count * words * _ATOMIC / (32 * m.multiprocessors * m.clock)
-    lines = min(LINES, max(1, elements * copies(d, k) * words / LINE))
+    lines = min(ATOMIC_LINES, max(1, elements * copies(d, k) * words / LINE))
     serial = count * words / (lines * m.line_atomics * m.clock)
     return launches * m.launch + max(atomics, moved, serial)

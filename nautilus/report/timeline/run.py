@@ -24,7 +24,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.cost.estimates import estimated, loop_end, segment_rows, starts_of, window_ends
 from nautilus.cost.model import KernelEstimate
-from nautilus.ma_tile.interp.block import _DATA, BlockRun
+from nautilus.ma_tile.interp.block import DATA, BlockRun
 from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
 from nautilus.ma_tile.interp.state.machine import Context, InterpError, Machine
 from nautilus.ma_tile.interp.state.sync import Actor, Phase, Program, Task, Wait
@@ -184,7 +184,7 @@ class TimedRun(BlockRun):
                     found = loop_end(e, at, self.segments, self.windows, starts=var in self.starts)
                     ctx.variables[var] = int(np.asarray(found).flat[0])
                 case _ if isinstance(op, _INTEGER):
-                    _DATA[type(op)](self, ctx, op)
+                    DATA[type(op)](self, ctx, op)
                 case _ if isinstance(op, _STRUCTURED):
                     if isinstance(op, ma.MbarArrive | ma.Barrier | ao.NamedArrive | ao.MbarExpect | ao.ClusterArrive):
                         yield Wait(op, lambda: True)  # those with less time arrive before

@@ -37,7 +37,7 @@ class Simplify:
         """The same program in canonical form; the same object where nothing changed."""
 
         def rule(loops: tuple[Loop, ...], s: Store | Update) -> Store | Update:
-            return simplify_statement(s, *loop_assumptions(program, loops))
+            return simplify_statement(s, *loop_assumptions(loops))
 
         return map_kernels(program, lambda k: with_body(k, map_statements(k.body, rule)))
 

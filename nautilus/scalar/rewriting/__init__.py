@@ -76,7 +76,7 @@ def map_kernels(program: Program, rule: Callable[[Kernel], Kernel]) -> Program:
     return replace(program, kernels=kernels)
 
 
-def loop_assumptions(program: Program, loops: Sequence[Loop]) -> tuple[Ranges, tuple[Expr, ...]]:
+def loop_assumptions(loops: Sequence[Loop]) -> tuple[Ranges, tuple[Expr, ...]]:
     """What loops say about their variables, as ranges and assumptions for ``core.index.simplify``.
 
     A bound that is not a number becomes a fact.

@@ -17,8 +17,8 @@ from nautilus.passes.pipelines import SCALAR
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.ir import Program
 from nautilus.tune.space.fusion import Groups
+from nautilus.tune.space.tuning_parameter import RULE
 
-RULE = "rule"
 _MATERIALISE = "materialise "
 _MOST = 4  # definitions that may be kept in memory
 

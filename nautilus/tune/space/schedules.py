@@ -35,12 +35,12 @@ from nautilus.tune.space import fusion, inlining, splits
 from nautilus.tune.space.parameters import apply, parameters
 from nautilus.tune.space.shape import KernelShape, shape_of
 from nautilus.tune.space.splits import Interleaving
-from nautilus.tune.space.tuning_parameter import TuningParameter
+from nautilus.tune.space.tuning_parameter import RULE, TuningParameter
 
 KERNELS, SPLITS, PACKS, INLINE = "kernels", "splits", "packs", "inline"
 INTERLEAVE, GROUPS = "interleave", "groups"
 INTERLEAVED = "interleaved"  # the value of SPLITS that makes both count
-RULE, NONE = "rule", "none"
+NONE = "none"
 #: Parameters of the engine that the rules do not take: with more, a sampler would seldom draw the important ones.
 _OTHER = 3
 

@@ -15,8 +15,8 @@ and ``%v`` are one value, which is loaded once.  Only the order of the sum chang
 Both operands of the first product are loads of 16-bit floats, which shared memory holds in one form for either use.
 The loads of the tensor are in one block and equal but for the axis.  One without a mask gets that of the other if every
 reader of the product hides what differs (:mod:`nautilus.vr_tile.analysis.hidden`).  The rest of ``f`` is a multiple of
-:data:`UNIT`.  In the same way, a computed operand becomes that of a later product which is 0 where a condition is false
-(``select(c, x, 0)`` in the place of ``x``), such as a dequantised tile that serves as keys and as values.
+:data:`MMA_DEPTH`.  In the same way, a computed operand becomes that of a later product which is 0 where a condition is
+false (``select(c, x, 0)`` in the place of ``x``), such as a dequantised tile that serves as keys and as values.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.tiles import TileAxis
+from nautilus.targets.limits import MMA_DEPTH
 from nautilus.vr_tile.analysis.hidden import expression, hides
 from nautilus.vr_tile.ir import (
     ConstOp,
@@ -49,8 +50,6 @@ from nautilus.vr_tile.ir import (
     walk_ops,
 )
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
-
-UNIT = 16  # terms of a matrix instruction for operands of 16 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +225,9 @@ def _shared_axis(
     for mine in (x for x in loads if x in block):
         for other in block:
             axis = _renamed(mine, other, whole, mine.mask)
-            if axis is not None and axis not in taken and (sizes[whole] - sizes[axis]) in range(0, sizes[whole], UNIT):
+            if axis is None or axis in taken:
+                continue
+            if sizes[whole] - sizes[axis] in range(0, sizes[whole], MMA_DEPTH):
                 return axis
     return None
 

@@ -94,7 +94,7 @@ def _exponential(p: Peephole, op: MapOp, readers: dict[str, list[TileOp]]) -> Va
     masked = _masked(p, cond, x)
     if scale is None or scale <= 0 or masked is None:
         return None
-    axes = _bounded_by(p, bias, masked, float(scale))
+    axes = _bounded_by(p, bias, masked)
     if axes is None or not _only_summed(op.result, axes, readers):
         return None
     return p.map("exp2", [p.map("fma", [masked, k, bias])])
@@ -110,7 +110,7 @@ def _masked(p: Peephole, cond: Value, x: Value) -> Value | None:
     return None
 
 
-def _bounded_by(p: Peephole, bias: Value, masked: Value, scale: float) -> frozenset[str] | None:
+def _bounded_by(p: Peephole, bias: Value, masked: Value) -> frozenset[str] | None:
     """The axes of the maximum over ``masked`` from which ``bias`` is computed with a guard against -inf, or None."""
     product = p.producer(bias)
     if not (isinstance(product, MapOp) and product.op == "mul"):

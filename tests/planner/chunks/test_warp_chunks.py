@@ -91,7 +91,7 @@ def test_one_kernel_has_the_sums_of_all_warps(
 
 
 def test_stages_that_do_not_fit_leave_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warp_chunks, "_SMALL", 1 << 20)
+    monkeypatch.setattr(warp_chunks, "COMBINING_BYTES", 1 << 20)
     given = request("i8", BYTES, 16, 128, 1024, SplitPlan("Y_sum", "k", 4, 64, 4))
     made = compile_file(replace(given, until="scalar")).context.schedule
     assert made is not None and not any(

@@ -26,7 +26,7 @@ from nautilus.ma_tile.interp.state.outstanding import Engines
 from nautilus.ma_tile.interp.state.shared_memory import Clock, Flight, OpFault, SharedMemory
 from nautilus.ma_tile.interp.state.values import Fault
 from nautilus.ma_tile.ir.ops import Mbar, MemOp
-from nautilus.targets.limits import NAMED_BARRIERS
+from nautilus.targets.limits import NAMED_BARRIERS, WARP
 
 
 @dataclass(slots=True)
@@ -90,9 +90,6 @@ class _OpenBarrier:
     done: bool = False
 
 
-_WARP = 32  # threads
-
-
 class Barriers:
     """``bar.sync`` and ``bar.arrive``: number 0 without a count is the whole block's.
 
@@ -109,7 +106,7 @@ class Barriers:
     def arrive(self, actor: Actor, number: int, threads: int | None, wait: bool = True) -> Callable[[], bool]:
         """``actor`` arrives; the result says when the barrier has completed. Raises Fault."""
         expected = self.threads if threads is None else threads
-        if expected > _WARP and not 0 <= number < NAMED_BARRIERS:
+        if expected > WARP and not 0 <= number < NAMED_BARRIERS:
             raise Fault("barrier", f"barrier number {number} is not in 0..{NAMED_BARRIERS - 1}")
         key = (actor.rank, number)
         here = self._open.setdefault(key, _OpenBarrier(expected))

@@ -30,6 +30,7 @@ from nautilus.ma_tile.analysis.access import (
 )
 from nautilus.ma_tile.analysis.sectors import LINE
 from nautilus.ma_tile.lowering.dots import DotPlan
+from nautilus.targets.limits import WORD
 from nautilus.vr_tile.ir import (
     DotOp,
     ForOp,
@@ -43,7 +44,6 @@ from nautilus.vr_tile.ir import (
     walk_ops,
 )
 
-WORD = 4  # bytes of a register
 _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
 COSTLY = 16  # issue slots of an operation that threads should not repeat
 MOST_SLIDING = 8  # neighbouring windows of a thread along contiguous elements

@@ -64,10 +64,9 @@ from nautilus.ma_tile.passes.epilogue.tma_stores import pipeline_bytes
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.renaming import known_ranges
 from nautilus.ma_tile.verify.layout import same_map
-from nautilus.targets.limits import limits
+from nautilus.targets.limits import WORD, limits
 
 LEAST = 2048  # elements of a tile
-WORD = 4  # bytes
 _TWICE = "twice"  # an axis with twice as many elements as bytes
 VECTOR = 2  # neighbouring elements of an accumulator
 SPARE = 512  # bytes beside vectors for barriers, and for the queue of persistent blocks

@@ -103,7 +103,7 @@ class _Values:
             if op is not None and op.result.name not in found and self.registers(op.result) >= self.registers(term):
                 found[op.result.name] = op
                 todo += op.args
-        return sum(FUNCTIONS[op.op].issued or FUNCTIONS[op.op].slots for op in found.values())
+        return sum(FUNCTIONS[op.op].instructions for op in found.values())
 
 
 def _contracted(kernel: MemKernel) -> MemKernel:

@@ -51,8 +51,8 @@ from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import all_defs, kernel_of
+from nautilus.targets.limits import WARP
 
-WARP = 32  # threads
 FEW = 128  # rows of one tile
 SHORT_LINE = 48  # elements of an axis of which the boxes of tiles waste a part
 WIDE = 256  # columns that accumulators of a tile hold without division

@@ -61,14 +61,14 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.limits import SCATTER_BYTES
+from nautilus.targets.memory_rates import ATOMIC_LINES
 
 RUN = 1024  # terms that follow each other and have one copy
-LINES = 1024  # lines of 128 bytes over which atomic operations spread without waiting for each other
 MEET = 64  # least number of terms of an element for each of its copies
 FEWEST = 4  # least number of copies that justify a reduction over them
 MANY = 1 << 18  # terms for which all multiprocessors have blocks that combine enough of them
 EACH = 96  # terms of an element, so that each of these blocks has at least one
-_LINE = 32  # elements of 4 bytes
+LINE = 32  # elements of 4 bytes on a line of memory
 _WHOLE = 62  # bits of the magnitude of a sum of integers
 _LEAST = 24  # bits of a term of f32
 _SHIFT = 13  # with it, the scale and its reciprocal are normal numbers
@@ -246,7 +246,7 @@ def copies(d: Def, k: Keyed) -> int:
     if fits_in_blocks(d, k):
         return 1
     elements, count = points(d.par), expected(k.axes)
-    wanted = min(LINES * _LINE // max(1, elements), count // (MEET * max(1, elements)), count // RUN)
+    wanted = min(ATOMIC_LINES * LINE // max(1, elements), count // (MEET * max(1, elements)), count // RUN)
     return floor_pow2(wanted) if wanted >= FEWEST else 1
 
 

@@ -194,7 +194,7 @@ def _definition(
     body = substituted(nest, {form.step.var: integer(n)})
     for loop in reversed(form.shared):
         body = (replace(loop, body=body),)
-    body = map_statements(body, lambda loops, s: simplify_statement(s, *loop_assumptions(program, loops)))
+    body = map_statements(body, lambda loops, s: simplify_statement(s, *loop_assumptions(loops)))
 
     def moved(_: tuple[Loop, ...], s: Store | Update) -> Store | Update:
         at = simplify(s.index[dims[s.buffer]])
