@@ -191,7 +191,7 @@ def test_names_with_underscores_reach_their_fallback(spec: Path, error: type[Exc
     refusing = Refusing(1, error)
     result = compile_file(Request(spec), [refusing])
     assert refusing.engines == ["warpgroup", "warp"]  # the lighter products are those that failed
-    assert result.context.fallbacks == Fallbacks.of({"P__x": 2})
+    assert result.context.fallbacks == Fallbacks.of({"P__x": WITHOUT})
     assert result.cuda_module.kernels == {"my__spec__P__x": "P__x"}
 
 
@@ -204,7 +204,7 @@ def test_so_they_do_when_ptxas_refuses_them(spec: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(nvrtc, "parse_resources", spilling)
     result, _ = build_cubin(Request(spec))
-    assert result.context.fallbacks == Fallbacks.of({"P__x": 2}) and asked
+    assert result.context.fallbacks == Fallbacks.of({"P__x": WITHOUT}) and asked
 
 
 @pytest.mark.parametrize(("slower", "kept"), [(0.0, True), (1e6, False)])

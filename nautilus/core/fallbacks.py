@@ -2,6 +2,8 @@
 
 A kernel that a later pass or ptxas refuses is planned again on the next rung:
 
+* :data:`FEWER`: two consumer warpgroups instead of three, and no left operand in registers, which leaves more of them
+  to elementwise work;
 * :data:`LIGHTER`: warpgroup MMAs with smaller tiles;
 * :data:`WITHOUT`: MMAs of single warps; a combining kernel without its cluster;
 * :data:`SMALLER`: fewer stages and smaller tiles, until the need that the failure states is met (``excess``);
@@ -24,7 +26,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 
 # a kernel at step 0 has the first choice of the rules
-LIGHTER, WITHOUT, SMALLER, EPILOGUES, UNFUSED, PLAIN = range(1, 7)
+FEWER, LIGHTER, WITHOUT, SMALLER, EPILOGUES, UNFUSED, PLAIN = range(1, 8)
 
 MOST = 256.0  # the factor beyond which no plan shrinks
 ENOUGH = 4.0  # the factor beyond which no plan shrinks to spill less, since each attempt is compiled

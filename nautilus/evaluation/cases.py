@@ -59,12 +59,15 @@ def cases(specs: Path) -> Iterator[Case]:
 
 
 def chosen(every: Iterable[Case], only: Sequence[str]) -> list[Case]:
-    """The cases whose key matches one of the patterns ``only``, or all; in an order in which each part is a sample.
+    """The cases whose key matches one of the patterns ``only``, or all.
 
-    A pattern is one of the shell; it may leave out the end, so that ``models/vit-80`` names all cases of this model.
+    Those of an earlier pattern come first, and those of one pattern in an order in which each part is a sample.  A pattern
+    is one of the shell; it may leave out the end, so that ``models/vit-80`` names all cases of this model.
     """
-    found = [c for c in every if not only or any(_matches(c.key, p) for p in only)]
-    return sorted(found, key=lambda c: zlib.crc32(c.key.encode()))
+    patterns = only or ["*"]
+    keyed = [(next((n for n, p in enumerate(patterns) if _matches(c.key, p)), len(patterns)), c) for c in every]
+    found = sorted(((n, zlib.crc32(c.key.encode()), c) for n, c in keyed if n < len(patterns)), key=lambda x: x[:2])
+    return [c for _, _, c in found]
 
 
 def _matches(key: str, pattern: str) -> bool:

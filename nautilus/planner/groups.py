@@ -259,7 +259,7 @@ class Known:
             unified = self.unified(ops)
             if unified.misaligned:
                 return None, "they read each other at other positions than their own"
-            plan = plan_kernel(unified, ops[-1], kept, light=step > 0, divided=step <= LIGHTER)
+            plan = plan_kernel(unified, ops[-1], kept, light=step >= LIGHTER, divided=step <= LIGHTER)
             kernel = fuse_kernel(self.program, plan, self.defs, kept)
             roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
         except ScheduleError as error:

@@ -15,7 +15,7 @@ from itertools import combinations
 from math import prod
 
 from nautilus.core.expr.nodes import Op, free_vars, loads, walk
-from nautilus.core.fallbacks import EPILOGUES, LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, WITHOUT, Fallbacks, sizing
+from nautilus.core.fallbacks import EPILOGUES, FEWER, LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, WITHOUT, Fallbacks, sizing
 from nautilus.core.index.sizes import blocks, nominal
 from nautilus.core.records.memo import Same
 from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
@@ -196,7 +196,7 @@ def _sized(
         return plain(unified, plan.name)
     step = sizing(step)
     warpgroup, light = target.warpgroup and step < WITHOUT, step == LIGHTER
-    made = size_kernel(plan, unified, target, warpgroup, light, in_parts)
+    made = size_kernel(plan, unified, target, warpgroup, light, in_parts, step == FEWER)
     return made if step < SMALLER else smaller(made, unified, excess)
 
 

@@ -50,12 +50,12 @@ FULL = 100  # least number of blocks for wide tiles: most multiprocessors then h
 
 def size_kernel(
     plan: KernelPlan, unified: Unified, limits: Limits, warpgroup: bool = False, light: bool = False,
-    in_parts: bool = True,
+    in_parts: bool = True, fewer: bool = False,
 ) -> KernelPlan:  # fmt: skip
     """``plan`` with the sizes of its matrix products chosen for ``limits``; other plans are unchanged.
 
     ``warpgroup``: uses warpgroup MMAs where their rules apply; ``light``: uses fewer registers a thread; ``in_parts``:
-    products of f32 may have parts.
+    products of f32 may have parts; ``fewer``: a back-to-back GEMM leaves more registers to elementwise work.
     """
     dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
     loops = [a.name for a in plan.axes if a.role == LOOP and a.name not in _chosen(dots)]
@@ -82,10 +82,10 @@ def size_kernel(
     if not all(map(half_operands, products)):
         types = {t for d in products for t in _operand_types(d)}
         if warpgroup and _mixed(products) and len(spread) == len(rows | columns) == 1:
-            return _mixed_chain(plan, unified, limits, next(iter(spread)), loops[0], dots, products, light)
+            return _mixed_chain(plan, unified, limits, next(iter(spread)), loops[0], dots, products, light, fewer)
         if warpgroup and types <= _FLOAT8 and len(spread) == len(rows | columns) == 1:
             (row,) = spread
-            chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, row, loops[0], dots, light, 1)
+            chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, row, loops[0], dots, light, 1, fewer)
             return chained or _fewer_stages(plan, unified, limits, loops[0])
         alike = warpgroup and any(types <= family for family in _OTHERS)
         wide = (
@@ -105,7 +105,7 @@ def size_kernel(
         wide = _warpgroup_gemm(plan, unified, limits, sides, products, DType.F16, few) if warpgroup else None
         return wide or _within_digit(_gemm(plan, unified, limits, *place), products, loops[0])
     if len(spread) == 1 and len(rows | columns) == 1:
-        return _chained(plan, unified, limits, next(iter(spread)), loops[0], dots, warpgroup, light)
+        return _chained(plan, unified, limits, next(iter(spread)), loops[0], dots, warpgroup, light, fewer)
     return plan
 
 
@@ -128,14 +128,14 @@ def _warpgroup_gemm(
 
 def _chained(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, dots: dict[str, Dot], warpgroup: bool,
-    light: bool,
+    light: bool, fewer: bool,
 ) -> KernelPlan:  # fmt: skip
     """Tiles of a back-to-back GEMM of 16-bit operands."""
     chain = chain_of(plan, unified.defs, extent(unified, row), loop, dots)
     if chain.has_many_columns:
         return _divided(plan, unified, limits, row, loop, chain, warpgroup, light)
     rule = warpgroup_rules.back_to_back_gemm
-    found = rule(plan, unified, limits, row, loop, dots, light) if warpgroup else None
+    found = rule(plan, unified, limits, row, loop, dots, light, fewer=fewer) if warpgroup else None
     return found or _back_to_back_gemm(plan, unified, limits, row, loop, dots)
 
 
@@ -220,10 +220,10 @@ def _mixed(products: list[Def]) -> bool:
 
 def _mixed_chain(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, dots: dict[str, Dot],
-    products: list[Def], light: bool,
+    products: list[Def], light: bool, fewer: bool,
 ) -> KernelPlan:  # fmt: skip
     """Tiles of a back-to-back GEMM of which one product has 8-bit integers, whose MMAs contract more elements."""
-    chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, row, loop, dots, light)
+    chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, row, loop, dots, light, fewer=fewer)
     if chained and all(chained.axis(x).tile % _DEPTH_OF_BYTES == 0 for x in _depths(products, dots)):
         return chained
     return _fewer_stages(plan, unified, limits, loop)

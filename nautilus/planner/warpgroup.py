@@ -330,13 +330,14 @@ def _is_special(e: Expr) -> bool:
 
 def back_to_back_gemm(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, dots: dict[str, Dot], light: bool = False,
-    operand: int = 2,
+    operand: int = 2, fewer: bool = False,
 ) -> KernelPlan | None:  # fmt: skip
     """Tiles of matrix products of which one feeds the next along a loop; None where rows are few or columns many.
 
     Where no product follows, reductions over the columns of the loop do: a maximum, its position, a sum.
     ``operand``: bytes of an element of the operands.  ``light``: two warpgroups, half the loop's step, no operand in
-    registers; elementwise work needs the registers.  The tile of a whole contraction is one of whole MMAs.
+    registers; elementwise work needs the registers.  ``fewer``: the same with the whole step.  The tile of a whole
+    contraction is one of whole MMAs.
     """
     whole = {x for dot in dots.values() for x in (*dot.inner, *dot.columns) if x not in (row, loop)}
     tiles = whole_tiles({x: extent(unified, x) for x in whole if plan.axis(x).role == TILE}, dots, operand)
@@ -350,7 +351,7 @@ def back_to_back_gemm(
     along = len(dots) - len(sums)  # products whose results an iteration holds at once
     many = extent(unified, row) >= MANY_ROWS if uneven else _waves_of_three(plan, unified, row, limits)
     tile, many = _tile_bytes(unified, row, loop, dots), many and not pair_loads(unified, row, loop, dots)
-    warpgroups = 3 if width <= 64 and along == 1 and not light and many else 2
+    warpgroups = 3 if width <= 64 and along == 1 and many and not (light or fewer) else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
     if len(sums) == along == 1 and not light:
         longest = _step(unified, row, loop, width, deep, warpgroups, limits, operand, dots)
@@ -381,7 +382,7 @@ def back_to_back_gemm(
         producer_registers=low, consumer_registers=high,
         persistent="dynamic" if fetched else "static", rescale_placement="early" if heavy else "late",
         cluster=2 if pairs else 1, store_columns=chunk, ordered_mma=ordered, volatile_waits=late,
-        outstanding_mma=not heavy, register_operands=held and not light and not tile,
+        outstanding_mma=not heavy, register_operands=held and not (light or fewer or tile),
         resident_stages=2 if min(own, chunks) + resident <= free else 1,
         l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
     )  # fmt: skip

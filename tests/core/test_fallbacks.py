@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from nautilus.core.fallbacks import EPILOGUES, LIGHTER, MOST, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
+from nautilus.core.fallbacks import (
+    EPILOGUES,
+    FEWER,
+    LIGHTER,
+    MOST,
+    NO_FALLBACKS,
+    PLAIN,
+    SMALLER,
+    UNFUSED,
+    WITHOUT,
+    Fallbacks,
+)
 
 
 def test_each_kernel_has_its_own_count() -> None:
     found = NO_FALLBACKS.after("b").after("a").after("b")
-    assert [found.steps(k) for k in "abc"] == [LIGHTER, WITHOUT, 0]
+    assert [found.steps(k) for k in "abc"] == [FEWER, LIGHTER, 0]
     assert not any(found.exhausted(k) for k in "abc")
 
 
@@ -21,7 +32,7 @@ def test_a_failure_without_a_need_takes_every_step_once() -> None:
     while not found.exhausted("k"):
         found = found.after("k")
         steps.append(found.steps("k"))
-    assert steps == [LIGHTER, WITHOUT, SMALLER, EPILOGUES, UNFUSED, PLAIN]
+    assert steps == [FEWER, LIGHTER, WITHOUT, SMALLER, EPILOGUES, UNFUSED, PLAIN]
 
 
 def test_a_definition_of_its_own_that_shrinks_goes_on_before_its_last_step() -> None:

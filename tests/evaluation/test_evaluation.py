@@ -85,6 +85,13 @@ def test_patterns_choose_cases() -> None:
     assert chosen(EVERY, []) != EVERY and sorted(chosen(EVERY, []), key=EVERY.index) == EVERY
 
 
+def test_cases_of_an_earlier_pattern_come_first() -> None:
+    wide, rest = "models/vit-128/f16", "models/*/f16/b1"
+    found = [c.key for c in chosen(EVERY, [wide, rest])]
+    ahead = {c.key for c in chosen(EVERY, [wide])}
+    assert len(found) == len(set(found)) == 12 + 8 * 6 - 6 and set(found[:12]) == ahead
+
+
 def test_a_run_keeps_rows_and_failures_are_rows(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
 

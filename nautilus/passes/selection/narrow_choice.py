@@ -47,7 +47,7 @@ def is_faster(program: Program, context: Context) -> bool:
 
 def without_bytes(known: Fallbacks) -> Fallbacks:
     """``known``, where the plans that were refused first had factors of 8 bits."""
-    steps = {kernel: 0 if step == LIGHTER else step for kernel, step in known.taken}
+    steps = {kernel: 0 if step <= LIGHTER else step for kernel, step in known.taken}
     return replace(Fallbacks.of(steps, dict(known.excesses), known.spilling), failures=known.failures)
 
 

@@ -102,12 +102,12 @@ def _with_other_kernels(program: Program, context: Context) -> Trial | None:
 
 
 def _stored_where_lighter(program: Program, context: Context) -> Trial | None:
-    """The trial that stores the operands which :data:`LIGHTER` kernels compute, unless these are clearly faster.
+    """The trial that stores the operands which kernels down to :data:`LIGHTER` compute, unless these are clearly faster.
 
     A block of a back-to-back GEMM holds such an operand in registers during the whole loop, with smaller tiles too.
     """
     known = context.fallbacks
-    lighter = (name for name, step in known.taken if step == LIGHTER)
+    lighter = (name for name, step in known.taken if 0 < step <= LIGHTER)
     names = frozenset[str]().union(*(_operands(program, name, known) for name in lighter))
     if not names:
         return None

@@ -28,7 +28,7 @@ from nautilus.passes.pipelines import CUDA, MA_TILE, PLANNED, SCALAR, STAGES
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 
-ATTEMPTS = 8  # attempts of a trial of what the rules say; a candidate that fails once is dropped
+ATTEMPTS = 9  # attempts of a trial of what the rules say; a candidate that fails once is dropped
 MARGIN = 0.1  # relative gain by the cost model below which a kernel with smaller tiles stays
 _ROUNDS = 3  # attempts to part kernels of what was apart
 

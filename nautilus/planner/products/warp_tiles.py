@@ -43,7 +43,8 @@ def add_tiles(g: Draft, grid: list[str]) -> None:
         for side in (dot.rows, dot.columns):
             mine = [x for x in side if x in grid and g.cut_by(x) is None]
             if g.loop in side:  # such as queries that all batches share: the columns are those of the loop
-                mine = [x for x in mine if not _is_batch(g, x)]
+                long = g.loop is not None and g.extent(g.loop) >= WHOLE
+                mine = [] if long else [x for x in mine if not _is_batch(g, x)]
             whole = prod(g.tile(x) for x in side if x in g.roles and g.roles[x].role == TILE)
             if mine and whole < WHOLE and all(g.tile(x) == 1 for x in mine):
                 if all(_few_rows(g, mine)):

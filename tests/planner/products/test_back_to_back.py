@@ -10,7 +10,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.interleaved import position
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var
-from nautilus.core.fallbacks import LIGHTER, Fallbacks
+from nautilus.core.fallbacks import FEWER, LIGHTER, Fallbacks
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.source import NO_SPAN
 from nautilus.core.types import DType
@@ -132,6 +132,33 @@ def test_queries_that_all_batches_share_are_fused_with_their_keys() -> None:
     schedule = schedule_of(SHARED)
     first = schedule.kernels[0]
     assert {"S", "O_acc_part"} <= set(first.ops) and {a.name: a.tile for a in first.axes}["b"] == 1
+
+
+GROUPS = """
+dim M = 2048, B = 512, L = 180, D = 128
+input  Q: f16[M, D]
+input  C: f16[B, L, D]
+output O: f32[M, B]
+O[i, b] = max[j](sum[d](Q[i, d] * C[b, j, d]))
+"""
+
+
+def test_a_block_has_one_group_of_the_columns_that_its_loop_visits() -> None:
+    """Columns along the loop fill a tile, so that a second axis of columns stays with the grid."""
+    (plan,) = schedule_of(GROUPS).kernels
+    assert {a.name: a.tile for a in plan.axes}["b"] == 1 and isinstance(plan.mapping, WarpgroupPlan)
+
+
+@pytest.mark.parametrize(("rung", "rows", "step"), [(0, 192, 128), (FEWER, 128, 128), (LIGHTER, 128, 64)])
+def test_two_warpgroups_keep_the_step_before_it_is_halved(rung: int, rows: int, step: int) -> None:
+    fallbacks = Fallbacks.of({"O": rung})
+    text = TEXT.format(64, 64, "")
+    request = Request(Path("narrow.naut"), "sm_90a", text=text, until="scalar", fallbacks=fallbacks)
+    schedule = compile_file(request).context.schedule
+    assert schedule is not None
+    (plan,) = schedule.kernels
+    assert isinstance(plan.mapping, WarpgroupPlan) and not plan.mapping.register_operands
+    assert (plan.axis("i").tile, plan.axis("j").tile, plan.mapping.ordered_mma) == (rows, step, rung != LIGHTER)
 
 
 def test_a_chain_of_products_of_one_extent() -> None:

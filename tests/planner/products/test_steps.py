@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.schedule import Schedule, WarpgroupPlan, WarpPlan
 from nautilus.planner.products.steps import plan_steps
 from nautilus.scalar.interp.program import run_program
@@ -63,12 +63,12 @@ def test_products_of_16_bits_have_a_warpgroup_and_others_warps() -> None:
     assert isinstance(plan.mapping, WarpgroupPlan) and plan.axis("e").tile == 64
     for given, arch, steps in (
         (program(), "sm_80", 0),
-        (program(), "sm_90a", 1),
+        (program(), "sm_90a", LIGHTER),
         (program(("a: bf16", "a: f32")), "sm_90a", 0),
     ):
         (plan,) = plan_steps(given, arch, Fallbacks.of({"y": steps}))
         assert isinstance(plan.mapping, WarpPlan) and plan.mapping.warps == (4, 1)
-    assert plan_steps(program(), "sm_90a", Fallbacks.of({"y": 2})) == ()
+    assert plan_steps(program(), "sm_90a", Fallbacks.of({"y": WITHOUT})) == ()
 
 
 @pytest.mark.parametrize(
