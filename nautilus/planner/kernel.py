@@ -46,6 +46,7 @@ from nautilus.planner.rowwise import (
     turned,
     windows,
 )
+from nautilus.planner.rowwise.pairs import counted
 from nautilus.planner.rowwise.rows import MAX_ROW
 from nautilus.planner.rowwise.rules import is_whole, plan_by_rule
 from nautilus.scalar.analysis.axes import Unified
@@ -83,6 +84,8 @@ def plan_kernel(
     rest = [x for x in unified.extents if x not in grid]
     if mapping := plan_by_rule(g, grid, rest):
         return _planned(g, name, grid, rest, mapping)
+    if not g.dots and not g.scans and (d := counted(g.defs, {x: g.extent(x) for x in unified.extents})):
+        raise ScheduleError(f"threads would combine each result of {d.name} before others read it")
     whole = is_whole(g, grid)
     extents = {x: g.extent(x) for x in unified.extents}
     if whole and any(d.is_reduction for d in g.defs):

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from math import gcd, prod
 
+from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars, walk
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
@@ -41,6 +42,7 @@ SHORT_STEP, MOST_TERMS = 4, 16  # terms of a step, at least and at most
 LEAST, LEAST_TERMS = 16, 5  # rows and columns, and terms, that are worth a tile
 FEW_TERMS, CHEAP = 15, 8  # of terms that are no more, those of at most so many operations are worth a tile
 RESULTS = 512, 256  # results of a block whose terms are the same, where such blocks fill the GPU
+MANY = 1 << 23  # pairs whose results are worth a kernel of their own
 STEP = 16  # terms of a step where several reductions read each other's running results
 WASTE = 8  # one part of the terms of all steps may be beyond the last term
 MAPPING = WarpPlan(warps=(4, 1), stages=3, epilogue="direct")
@@ -100,10 +102,12 @@ def reduced_pair(
     return None
 
 
-def shared_terms(defs: Sequence[Def], grid: Mapping[str, int]) -> tuple[str, int] | None:
+def shared_terms(
+    defs: Sequence[Def], grid: Mapping[str, int], chunks: Collection[str] = ()
+) -> tuple[str, int] | None:  # fmt: skip
     """The axis of results that have the same terms, and the results of a block; None without them.
 
-    ``grid``: extents of the axes of all results.
+    ``grid``: extents of the axes of all results; ``chunks``: those among them that number chunks of the terms.
     """
     reduced = {a.name for d in defs for a in d.red}
     column = defs[-1].par[-1].name if defs[-1].par else ""
@@ -114,8 +118,26 @@ def shared_terms(defs: Sequence[Def], grid: Mapping[str, int]) -> tuple[str, int
     names = {d.name for d in defs}
     (terms,) = reduced
     operands = [free_vars(ld) for d in defs for ld in d.reads() if ld.buffer not in names]
-    bounded = any(terms in positions(d.guard) for d in defs if d.guard is not None)  # as the terms of segments are
+    conditions = [c for d in defs for c in conjuncts(d.guard) if free_vars(c).isdisjoint(chunks)]
+    bounded = any(terms in positions(c) for c in conditions)  # as the terms of segments are
     return (column, found) if _apart(operands, column, terms) and not bounded else None
+
+
+def counted(defs: Sequence[Def], extents: Mapping[str, int]) -> Def | None:
+    """The reduction of pairs whose results other reductions of ``defs`` combine and should read in memory, or None.
+
+    In one kernel, the threads of a block would combine their parts of each result, which takes longer than the pairs.
+    """
+    found = [d for d in defs if d.is_reduction]
+    names = {d.name for d in defs}
+    for d in found:
+        columns = [a.name for a in d.par if any(a.name in {r.name for r in o.red} for o in found)]
+        if len(d.red) != 1 or not columns or prod(extents[a.name] for a in d.axes) < MANY:
+            continue
+        operands = [free_vars(ld) for ld in d.reads() if ld.buffer not in names]
+        if any(_apart(operands, c, d.red[0].name) for c in columns):
+            return d
+    return None
 
 
 def positions(e: Expr) -> frozenset[str]:

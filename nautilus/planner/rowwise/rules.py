@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import gcd
 from typing import TypeAlias
 
 from nautilus.core.schedule import AxisPlan, WarpPlan
@@ -79,10 +80,12 @@ def _reduced_pairs(g: Draft, grid: Sequence[str], _rest: Sequence[str]) -> Plan 
 def _shared_terms(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None:
     """Results that all have the same terms."""
     extents = {x: g.extent(x) for x in grid}
-    shared = pairs.shared_terms(g.defs, extents) if is_whole(g, grid) and len(rest) == 1 else None
+    cuts = {x: c for x in grid if (c := g.cut_by(x)) is not None}
+    alike = not g.dots and not g.scans and len(rest) == 1 and not any(c.tile for c in cuts.values())
+    shared = pairs.shared_terms(g.defs, extents, cuts) if alike else None
     if shared is None:
         return None
-    step = 1 if sum(d.is_reduction for d in g.defs) == 1 else pairs.STEP
+    step = 1 if sum(d.is_reduction for d in g.defs) == 1 else gcd(pairs.STEP, *(c.size for c in cuts.values() if c.size))
     return rest[0], {rest[0]: AxisPlan(rest[0], LOOP, step)} | _on_grid(grid, dict([shared])), _direct(4, 1)
 
 

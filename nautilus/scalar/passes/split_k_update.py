@@ -144,7 +144,8 @@ def _cut(d: Def, original: Def, state: _State) -> None:
     plan = state.plans[d.name]
     axis = d.red[[a.name for a in original.red].index(plan.axis)]
     value, needs, repair = _local(d, axis.name, plan, state)
-    by = Axis(state.fresh(f"{axis.name}_chunk"), plan.splits)
+    single = repair is None and _is_single(plan, axis, d)
+    by = axis if single else Axis(state.fresh(f"{axis.name}_chunk"), plan.splits)
     part = _part(d, value, needs, repair, by, axis, state)
     state.cuts[d.name] = _Cut(d, part, axis.name, plan)
     whole = _whole(d, part, needs, repair, by, state)
@@ -173,6 +174,11 @@ def _local(d: Def, axis: str, plan: SplitPlan, state: _State) -> tuple[Expr, tup
     if isinstance(found, Refusal):
         return d.value, (), None
     return value, needs, found
+
+
+def _is_single(plan: SplitPlan, axis: Axis, d: Def) -> bool:
+    """Whether each chunk is one element of ``axis``, one of several axes of ``d``: partial results then lie along it."""
+    return len(d.red) > 1 and plan.tile == 1 and axis.extent == plan.splits
 
 
 def _aligned(ld: Load, d: Def) -> bool:
@@ -205,9 +211,12 @@ def _part(
         k = needs.index(n)
         return _reference(_of_chunk(n, by, state), state.cuts[n.buffer], repair.references[k])
 
+    buffer = state.temp(f"{d.name}_part", d.buffer.dtype, (by, *d.par))
+    if by is axis:
+        red = tuple(a for a in d.red if a is not axis)
+        return replace(d, name=buffer.name, buffer=buffer, par=(by, *d.par), red=red, at=None)
     chunk = chunk_guard(by.name, axis.name, axis.extent, plan.tile, plan.splits, plan.interleave)
     guard = conjunction((chunk, None if d.guard is None else rewrite(d.guard, own)))
-    buffer = state.temp(f"{d.name}_part", d.buffer.dtype, (by, *d.par))
     return replace(
         d, name=buffer.name, buffer=buffer, par=(by, *d.par), value=rewrite(value, own), guard=guard, at=None
     )

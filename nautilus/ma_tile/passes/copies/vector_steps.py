@@ -20,8 +20,8 @@ aligned whatever the sizes, and, for a store, if the kernel does not load the te
 that begin at odd places have single elements instead of vectors, which neighbouring lanes load along the rows and
 exchange through shared memory, as ``stage-steps`` stores them.  A
 loop that has such a load or store with lanes in another direction is changed; others keep their form.  ``V`` elements
-are :data:`ROW` bytes of a row, half as many where there are few steps, or fewer where the loop is long
-(:data:`COMPUTED`) or would take too long to compile, as functions in f64 do.
+are :data:`ROW` bytes of a row, or of one of the widest elements where there are few steps, half as many where there are
+fewer, or less where the loop is long (:data:`COMPUTED`) or would take too long to compile, as functions in f64 do.
 """
 
 from __future__ import annotations
@@ -119,6 +119,8 @@ def _size(kernel: MemKernel, loop: ForOp, buffers: Mapping[str, Buffer]) -> int:
         return 1
     steps = int(loop.hi.value) - int(loop.lo.value) if isinstance(loop.hi, Const) else None
     size = ROW // min(along)
+    while steps is not None and steps < LEAST * size and size > ROW // max(along):
+        size //= 2  # rows of wider elements are as long as that
     if steps is not None and steps < LEAST * size:
         size //= 2
     code = code_size(kernel, loop.body)

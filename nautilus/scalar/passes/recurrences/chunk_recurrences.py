@@ -68,7 +68,7 @@ from nautilus.targets.memory_rates import LAUNCH
 
 STEP = 0.05  # least microseconds of a step of a recurrence
 ISSUE = 1.3e-3  # microseconds of an instruction of a step in a warp that is alone on its scheduler
-GAIN = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
+GAIN = 0.75  # chunks are taken if their predicted time is less than this share of that of the steps
 FEWEST = 2  # steps of a chunk
 VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vectors that divide the steps have no masks
 LINES = 64  # steps whose elements are whole lines of memory
@@ -182,7 +182,7 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
         b.name: b.dtype.bytes * prod(steps if n == size else nominal(n) for n in b.shape) for b in program.buffers
     }
     bytes_ = sum(volume[n] for n in _tensors(form) if n not in {s.name for s in states} or _is_stored(program, n))
-    again = sum(volume[ld.buffer] for s in states for ld in loads(s.value) if ld.buffer not in form.roles)
+    again = sum(volume[n] for n in {ld.buffer for s in states for ld in loads(s.value)} - form.roles.keys())
     wanted = 1 << max(1, (steps // 2).bit_length() // 2)
     whole_chunks = (n for n in range(wanted, wanted // 4, -1) if steps % n == 0)
     even = [n for n in range(wanted // 2, 8 * wanted + 1) if steps % n == 0 and n % VECTOR == 0]
