@@ -61,8 +61,8 @@ def cases(specs: Path) -> Iterator[Case]:
 def chosen(every: Iterable[Case], only: Sequence[str]) -> list[Case]:
     """The cases whose key matches one of the patterns ``only``, or all.
 
-    Those of an earlier pattern come first, and those of one pattern in an order in which each part is a sample.  A pattern
-    is one of the shell; it may leave out the end, so that ``models/vit-80`` names all cases of this model.
+    Those of an earlier pattern come first, and those of one pattern in an order in which each part is a sample.  A
+    pattern is one of the shell; it may leave out the end, so that ``models/vit-80`` names all cases of this model.
     """
     patterns = only or ["*"]
     keyed = [(next((n for n, p in enumerate(patterns) if _matches(c.key, p)), len(patterns)), c) for c in every]

@@ -102,7 +102,7 @@ def _with_other_kernels(program: Program, context: Context) -> Trial | None:
 
 
 def _stored_where_lighter(program: Program, context: Context) -> Trial | None:
-    """The trial that stores the operands which kernels down to :data:`LIGHTER` compute, unless these are clearly faster.
+    """The trial that stores operands which kernels down to :data:`LIGHTER` compute, unless these are clearly faster.
 
     A block of a back-to-back GEMM holds such an operand in registers during the whole loop, with smaller tiles too.
     """

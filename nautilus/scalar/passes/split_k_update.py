@@ -177,7 +177,7 @@ def _local(d: Def, axis: str, plan: SplitPlan, state: _State) -> tuple[Expr, tup
 
 
 def _is_single(plan: SplitPlan, axis: Axis, d: Def) -> bool:
-    """Whether each chunk is one element of ``axis``, one of several axes of ``d``: partial results then lie along it."""
+    """Whether each chunk is one element of ``axis``, one of several axes of ``d``: partial results lie along it."""
     return len(d.red) > 1 and plan.tile == 1 and axis.extent == plan.splits
 
 
