@@ -74,8 +74,10 @@ def round_to(x: Array, dtype: DType) -> Array:
 
 
 def _before_rounding(x: Array) -> Array:
-    """``x``, where integers that f64 does not have are the one next to them whose last bit is odd: to fewer bits, it
-    rounds as they do."""
+    """``x``, where an integer that f64 lacks becomes the neighbour with an odd last bit.
+
+    A rounding to fewer bits then has the same result.
+    """
     if x.dtype.kind != "i" or not x.size or max(-int(x.min()), int(x.max())) <= 1 << 53:
         return x
     near = x.astype(np.longdouble).astype(np.float64)

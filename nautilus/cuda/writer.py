@@ -340,6 +340,8 @@ class Writer:
 
 
 #: op class -> what prints an op of it
+#: what prints the ops inside of another op
+Body: TypeAlias = "Callable[[Writer, tuple[ma.MemOp, ...]], None]"
 Printers: TypeAlias = Mapping[type, Callable[[Writer, Any], None]]
 
 

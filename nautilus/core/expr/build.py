@@ -16,6 +16,9 @@ def integer(value: int) -> Const:
     return Const(value, DType.I32)
 
 
+ZERO = integer(0)
+
+
 def number(value: int, dtype: DType) -> Const:
     """``value`` as a constant of the compute type ``dtype``."""
     return Const(float(value) if dtype.is_float else value, dtype)

@@ -120,7 +120,7 @@ class Function:
     * ``slots``, ``special``: issue slots, and results of the special-function unit, for one f32 result;
     * ``issued``: instructions of the machine code for one f32 result, where they are not as many as ``slots``, which
       rules of the planner compare; :attr:`instructions` is what the cost model counts;
-    * ``integer``: those of the instructions for floats that the integer unit executes, at half the rate or less:
+    * ``integer``: how many of the instructions for floats the integer unit executes, at half the rate or less:
       comparisons, extrema, selections, and the parts of functions that take numbers apart;
     * ``branches``: the code of floats has a branch, so that a thread computes one result after another;
     * ``torch``: a function ``torch.NAME``, or an expression with ``{0}``; '' where ``bench.peers.text`` has a rule;

@@ -65,6 +65,18 @@ class Linear:
         named = (c for a, c in self.terms.items() if isinstance(a, Var | Param | Ref) and a.name == name)
         return next(named, 0)
 
+    def interval(self, of: Callable[[Expr], Interval]) -> Interval:
+        """The range of the combination, where ``of`` gives that of an atom; None where unknown."""
+        lo: int | None = self.const
+        hi: int | None = self.const
+        for atom, c in self.terms.items():
+            a, b = of(atom)
+            if c < 0:
+                a, b = b, a
+            lo = None if lo is None or a is None else lo + c * a
+            hi = None if hi is None or b is None else hi + c * b
+        return lo, hi
+
     def single(self) -> Expr | None:
         """The atom, where this is one atom with coefficient 1 and no constant."""
         if self.const or len(self.terms) != 1:

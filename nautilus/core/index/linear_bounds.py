@@ -16,15 +16,7 @@ Ranges = Mapping[str, tuple[int | None, int | None]]  # variable -> inclusive bo
 
 def bounds(x: Linear, ranges: Ranges) -> tuple[int | None, int | None]:
     """Inclusive bounds of ``x``; None where unknown."""
-    lo: int | None = x.const
-    hi: int | None = x.const
-    for atom, c in x.terms.items():
-        a, b = _atom_bounds(atom, ranges)
-        if c < 0:
-            a, b = b, a
-        lo = None if lo is None or a is None else lo + c * a
-        hi = None if hi is None or b is None else hi + c * b
-    return lo, hi
+    return x.interval(lambda atom: _atom_bounds(atom, ranges))
 
 
 def _atom_bounds(atom: Expr, ranges: Ranges) -> tuple[int | None, int | None]:

@@ -182,15 +182,8 @@ class _Simplifier:
 
     def _plain(self, x: Linear) -> Interval:
         x, low, high = lin.paired_quotients(x, self._exact)
-        lo: int | None = x.const + low
-        hi: int | None = x.const + high
-        for atom, c in x.terms.items():
-            a, b = self._atom(atom)
-            if c < 0:
-                a, b = b, a
-            lo = None if lo is None or a is None else lo + c * a
-            hi = None if hi is None or b is None else hi + c * b
-        return lo, hi
+        least, most = x.interval(self._atom)
+        return None if least is None else least + low, None if most is None else most + high
 
     def _atom(self, a: Expr) -> Interval:
         """Bounds of an atom; worked out once, since facts about bounds mention the same ones again and again."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.index import simplify as index
 from nautilus.cuda.ops.pipelines import declare_pipeline_states
-from nautilus.cuda.writer import Printers, Writer
+from nautilus.cuda.writer import Body, Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER
 
 _CHANGES = {ma.INCREASE: "registers_more", ma.DECREASE: "registers_less"}
-Body = Callable[[Writer, tuple[ma.MemOp, ...]], None]
 
 
 def bind_consumer(w: Writer, first_warp: int, consumers: int) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from nautilus.core.index import simplify as index
 from nautilus.cuda.expr import SUM, operand
-from nautilus.cuda.writer import Printers, Writer
+from nautilus.cuda.writer import Body, Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 
 #: The kernel parameter that points to the tile counter.
 COUNTER = "tile_counter"
-
-Body = Callable[[Writer, tuple[ma.MemOp, ...]], None]
 
 
 def uses_counter(kernel: ma.MemKernel) -> bool:

@@ -28,7 +28,7 @@ import numpy as np
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.build import ZERO, calc
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Const, Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import simplify
@@ -61,8 +61,6 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.traverse import expressions
 from nautilus.ma_tile.lowering.staging import pad_for, shared_vec
 from nautilus.ma_tile.rewriting.renaming import Names, kernel_apart, layout_name, without_axis_names
-
-_ZERO = integer(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +193,7 @@ class SplitKFusion:
             form = affine(e)
             if len(axes) > 1 or any(form.slope(x) != 1 for x in axes):
                 raise ScheduleError(f"an index of {temp} is not `base` or `base + AXIS`", kernel=self.kernel)
-            base = simplify(substitute(e, dict.fromkeys(axes, _ZERO)))
+            base = simplify(substitute(e, dict.fromkeys(axes, ZERO)))
             out.append(_Dimension(axes[0] if axes else None, base))
         named = [d.axis for d in out if d.axis is not None]
         if len(set(named)) != len(named):
@@ -245,7 +243,7 @@ class SplitKFusion:
                 shape = self.values[self.number].shape
                 self.values[unknown[0].name] = np.broadcast_to(self._value(temp, found, self.values), shape)
         if self.values is None:
-            same = simplify(calc("sub", substitute(ours, self.solved), theirs)) == _ZERO
+            same = simplify(calc("sub", substitute(ours, self.solved), theirs)) == ZERO
         else:
             same = bool((self._value(temp, ours, self.values) == self._value(temp, theirs, self.values)).all())
         if not same:
@@ -364,11 +362,11 @@ class SplitKFusion:
         view, out = self.parts[op.buffer].view, op.result
         vec = shared_vec(self.layouts[out.layout], view.axes, view.dtype)
         if op.mask is None:
-            return (SharedLoad(out, Slot(view.name, _ZERO), vec, op.span),)
+            return (SharedLoad(out, Slot(view.name, ZERO), vec, op.span),)
         whole, zero = self.theirs.frag(out, "all"), self.theirs.frag(out, "zero")
         inside = replace(self.theirs.frag(out, "inside"), type=TileType(DType.BOOL, out.type.axes))
         return (
-            SharedLoad(whole, Slot(view.name, _ZERO), vec, op.span),
+            SharedLoad(whole, Slot(view.name, ZERO), vec, op.span),
             IndexOp(inside, op.mask, span=op.span),
             ConstOp(zero, 0.0 if out.type.dtype.is_float else 0, op.span),
             MapOp(out, "select", (inside, whole, zero), op.span),

@@ -9,7 +9,7 @@ least significant digit of the warp first.  The next use of the scratch buffer n
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from nautilus.ma_tile.interp.state.shared_memory import Flight
 from nautilus.ma_tile.interp.state.sync import Arrival
 from nautilus.ma_tile.interp.state.values import (
     Fault,
+    addresses,
     apply,
     coords,
     decode,
@@ -57,7 +58,7 @@ from nautilus.ma_tile.ir.ops import (
     UndefinedOp,
     WindowOp,
 )
-from nautilus.targets.limits import VECTOR_BYTES
+from nautilus.targets.limits import VECTOR_BYTES, WARP
 
 if TYPE_CHECKING:
     from nautilus.ma_tile.interp.block import BlockRun
@@ -355,19 +356,14 @@ def stage_addresses(buffer: Smem, swizzle: int, layout: FragLayout, names: tuple
 
     ``start``: where the elements begin along the first axis.
     """
-    row: Array = np.zeros((layout.warps, 32, layout.registers), np.int64)
-    col = row
-    for n, a in enumerate(buffer.axes):
-        if a.size > 1 and a.name not in names:
-            raise Fault("layout", f"the fragment has no axis {a.name} of {buffer.name}")
-        at = coords(layout, a.name) + (start if n == 0 else 0)
-        if int(at.max(initial=0)) >= a.size:
-            raise Fault("out-of-bounds", f"position {int(at.max())} on {a.name} is outside {buffer.name}")
-        if n + 1 == len(buffer.axes):
-            col = col + at
-        else:
-            row = row * a.size + at
-    return buffer.layout(swizzle).address(row, col)
+
+    def places() -> Iterator[Ints]:
+        for n, a in enumerate(buffer.axes):
+            if a.size > 1 and a.name not in names:
+                raise Fault("layout", f"the fragment has no axis {a.name} of {buffer.name}")
+            yield coords(layout, a.name) + (start if n == 0 else 0)
+
+    return addresses(buffer, swizzle, places(), (layout.warps, WARP, layout.registers))
 
 
 def _shared_access(

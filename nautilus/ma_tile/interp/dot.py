@@ -6,7 +6,7 @@ thread, the element of every position along the summed axis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +28,12 @@ from nautilus.ma_tile.interp.mma import (
     warp_tile,
 )
 from nautilus.ma_tile.interp.state.shared_memory import MANY
-from nautilus.ma_tile.interp.state.values import Fault, coords, decode, register_type
+from nautilus.ma_tile.interp.state.values import Fault, addresses, coords, decode, register_type
 from nautilus.ma_tile.interp.wgmma import wgmma
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, MmaInstr
 from nautilus.ma_tile.ir.layout import FragLayout, Ints
 from nautilus.ma_tile.ir.ops import Frag, MatrixLoad, MmaOp, Slot, Smem
+from nautilus.targets.limits import WARP
 
 if TYPE_CHECKING:
     from nautilus.ma_tile.interp.block import BlockRun
@@ -207,19 +208,14 @@ def _fma_operand(
 
 def _fma_addresses(buffer: Smem, swizzle: int, own: FragLayout, free: tuple[str, ...], over: str, k: int) -> Ints:
     """Stage-relative addresses [warp, lane, register, k]."""
-    row: Array = np.zeros((own.warps, 32, own.registers, 1), np.int64)
-    col = row
-    for n, a in enumerate(buffer.axes):
-        at = np.arange(k, dtype=np.int64) if a.name == over else coords(own, a.name)[..., None]
-        if a.size > 1 and a.name != over and a.name not in free:
-            raise Fault("unsupported", f"axis {a.name} of {buffer.name} is neither summed nor in the result")
-        if int(at.max(initial=0)) >= a.size:
-            raise Fault("out-of-bounds", f"position {int(at.max())} on {a.name} is outside {buffer.name}")
-        if n + 1 == len(buffer.axes):
-            col = col + at
-        else:
-            row = row * a.size + at
-    return buffer.layout(swizzle).address(*np.broadcast_arrays(row, col))
+
+    def places() -> Iterator[Ints]:
+        for a in buffer.axes:
+            if a.size > 1 and a.name != over and a.name not in free:
+                raise Fault("unsupported", f"axis {a.name} of {buffer.name} is neither summed nor in the result")
+            yield np.arange(k, dtype=np.int64) if a.name == over else coords(own, a.name)[..., None]
+
+    return addresses(buffer, swizzle, places(), (own.warps, WARP, own.registers, 1))
 
 
 @lru_cache(maxsize=1024)

@@ -67,8 +67,8 @@ from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, Fact, HasBuffers, ScalarParam
 from nautilus.core.common_ops import CommonConst, CommonFor, CommonIndex, CommonMap, CommonParam
-from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Const, Expr
+from nautilus.core.expr.build import ZERO, calc
+from nautilus.core.expr.nodes import Expr
 from nautilus.core.index.simplify import simplify
 from nautilus.core.op_fields import (
     AXES,
@@ -89,7 +89,6 @@ from nautilus.core.ops import RESULT, SPAN, Effect, FieldRole, Kind, declare, op
 from nautilus.core.source import Span
 from nautilus.core.text import syntax
 from nautilus.core.text.modules import BUFFERS, FACTS, PARAMS, kernels
-from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import AdvanceOp as AdvanceOp
 from nautilus.ma_tile.ir.async_ops import AsyncOp as AsyncOp
 from nautilus.ma_tile.ir.async_ops import ClusterArrive as ClusterArrive
@@ -144,7 +143,6 @@ from nautilus.ma_tile.ir.values import PipelineState as PipelineState
 from nautilus.ma_tile.ir.values import Slot as Slot
 from nautilus.ma_tile.ir.values import Smem as Smem
 
-_ZERO = Const(0, DType.I32)
 PAIRED = flag("paired")
 INCREASE, DECREASE = "increase", "decrease"
 CHANGE = FieldRole(Kind.ATTRIBUTE, syntax.words({w: w for w in (INCREASE, DECREASE)}))
@@ -324,7 +322,7 @@ class AsyncWait:
 class Barrier:
     """A barrier of all threads of the block (``threads`` None), or of ``threads`` threads, named ``number``."""
 
-    number: Expr = declare(CLOSED_EXPR, default=_ZERO)
+    number: Expr = declare(CLOSED_EXPR, default=ZERO)
     threads: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
 

@@ -17,7 +17,8 @@ from dataclasses import field, replace
 from typing import Any
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Const, Expr, Ref, Var, rewrite
+from nautilus.core.expr.build import ZERO
+from nautilus.core.expr.nodes import Expr, Ref, Var, rewrite
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import MappingPlan, WarpPlan
 from nautilus.core.source import Span
@@ -47,8 +48,6 @@ from nautilus.ma_tile.lowering.staging import shared_vec
 from nautilus.targets.limits import WORD
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
-
-ZERO = Const(0, DType.I32)
 
 
 @dataclass(slots=True)

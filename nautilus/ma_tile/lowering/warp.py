@@ -15,6 +15,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.build import ZERO
 from nautilus.core.index.sizes import nominal, volume
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.tiles import TileAxis, TileType
@@ -39,7 +40,7 @@ from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import canonical, spread
 from nautilus.ma_tile.lowering.operands.computed_operands import operand_of, turned, users
 from nautilus.ma_tile.lowering.operands.shared_tiles import positions_of
-from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
+from nautilus.ma_tile.lowering.ops import Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes, spill_place
 from nautilus.targets.limits import VECTOR_BYTES, WORD
 from nautilus.vr_tile import ir as vr
@@ -345,7 +346,9 @@ class _WarpLowering(Lowering):
         if depth == 0 or not copy.asynchronous:
             return super().load_bytes(op, layout, depth)
         entry = Entry(op.result, op, depth)
-        narrow = shared_vec(layout, copy.axes, op.result.type.dtype) < WORD  # lanes in several rows, of few banks
+        narrow = (
+            shared_vec(layout, copy.axes, op.result.type.dtype) < WORD
+        )  # lanes in several rows use few banks
         return self.read(entry, self._copied(entry, op, copy, pad_for(copy.axes[-1].size) if narrow else 0), layout)
 
     def _copied(self, entry: Entry, op: vr.LoadOp, copy: CopyPlan, pad: int = 0) -> Slot:
@@ -371,7 +374,7 @@ class _WarpLowering(Lowering):
         return slot
 
     def _is_hot(self, buffer: Buffer) -> bool:
-        """Whether many blocks read the few lines of ``buffer``, which then are those of few slices of L2.
+        """Whether many blocks read the few lines of ``buffer``, which are then in few slices of L2.
 
         A slice gives one line 64 bytes in a cycle (a filter of 64 taps in 8192 blocks: 94 of 103 us on an H200).
         L1 gives it to later blocks of a multiprocessor.

@@ -24,7 +24,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import Cause, Obstacle, ScheduleError
-from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.build import ZERO, calc, integer
 from nautilus.core.expr.interleaved import GROUP, base_of
 from nautilus.core.expr.nodes import Expr, Load, Op, Ref, Var, rewrite, walk
 from nautilus.core.index.divisors import divisor
@@ -51,7 +51,7 @@ from nautilus.ma_tile.lowering.operands.computed_tiles import (
     pieces,
     unmasked,
 )
-from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
+from nautilus.ma_tile.lowering.ops import Entry, Lowering
 from nautilus.ma_tile.lowering.staging import place, shared_vec
 from nautilus.ma_tile.lowering.warpgroup_dots import GroupPlan, plan_warpgroup, reject
 from nautilus.ma_tile.rewriting.named_barriers import consumers_barrier

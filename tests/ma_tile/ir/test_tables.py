@@ -37,7 +37,7 @@ def test_verifier_and_interpreter() -> None:
     assert set(RULES) == set(MA.ops)
     own = cases(block.BlockRun._control) | {CLASSES["BreakOp"]}
     assert own == set(block._CONTROL) | {CLASSES["TmaLoad"]}
-    assert set(block._DATA) | set(block._CONTROL) == set(MA.ops)
+    assert set(block.DATA) | set(block._CONTROL) == set(MA.ops)
 
 
 def test_emitter() -> None:

@@ -94,7 +94,7 @@ class GlobalMemory:
         return places(self.values[name], self.shapes[name], self.strides[name]).reshape(self.arrays[name])
 
     def unknown(self, name: str) -> Array:
-        """What stands between a size in device memory and its bound."""
+        """The value of elements between a size in device memory and its bound."""
         return np.asarray(_unwritten(self.dtypes[name]), register_type(self.dtypes[name]))
 
     def place(self, name: str, index: tuple[Array, ...], mask: Array | None, shape: tuple[int, ...]) -> Ints:
@@ -105,7 +105,7 @@ class GlobalMemory:
         if len(index) != len(extents):
             raise Fault("out-of-bounds", f"{name} has {len(extents)} dimensions, not {len(index)}")
         linear: Array = np.zeros((), np.int64)
-        fixed = 0  # what the indices that are the same for all threads add
+        fixed = 0  # the part of the element number from indices that are the same for all threads
         for axis, (i, extent) in enumerate(zip(index, extents, strict=True)):
             if i.ndim == 0 and 0 <= (one := int(i)) < extent:
                 fixed += one * self.strides[name][axis]

@@ -93,7 +93,7 @@ class _OpenBarrier:
 class Barriers:
     """``bar.sync`` and ``bar.arrive``: number 0 without a count is the whole block's.
 
-    The lanes of one warp wait for each other without a barrier of the block, so that any number names theirs.
+    The lanes of one warp wait for each other without a barrier of the block, so the number of their barrier may be any.
     ``roles``: components of threads in a block; those of the cluster's blocks follow one another.
     """
 

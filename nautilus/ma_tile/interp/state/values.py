@@ -9,7 +9,7 @@ Raises :class:`Fault`, which the interpreter turns into an error that names the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import EVAL, Array, eval_quietly, from_storage, round_to, storage_array
 from nautilus.core.types import FORMATS, DType
 from nautilus.ma_tile.ir.layout import FragLayout, Ints
+from nautilus.ma_tile.ir.values import Smem
 
 
 class Fault(Exception):
@@ -192,6 +193,23 @@ def coords(layout: FragLayout, axis: str) -> Ints:
     out = layout.coords(axis)
     out.setflags(write=False)
     return out
+
+
+def addresses(buffer: Smem, swizzle: int, places: Iterable[Ints], shape: tuple[int, ...]) -> Ints:
+    """Stage-relative byte addresses of elements at ``places``, one array for each axis; all together have ``shape``.
+
+    Raises Fault outside of ``buffer``.
+    """
+    row: Ints = np.zeros(shape, np.int64)
+    col = row
+    for n, (a, at) in enumerate(zip(buffer.axes, places, strict=True)):
+        if int(at.max(initial=0)) >= a.size:
+            raise Fault("out-of-bounds", f"position {int(at.max())} on {a.name} is outside {buffer.name}")
+        if n + 1 == len(buffer.axes):
+            col = col + at
+        else:
+            row = row * a.size + at
+    return buffer.layout(swizzle).address(*np.broadcast_arrays(row, col))
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.build import ZERO, calc, integer
 from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
@@ -27,8 +27,6 @@ from nautilus.ma_tile.ir.traverse import Ops, each_kernel, touch
 from nautilus.ma_tile.ir.values import Mbar, PipelineState, Smem
 from nautilus.ma_tile.passes.finalise.allocate_shared import checked, place_mbars
 from nautilus.targets.limits import limits
-
-_ZERO = integer(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +82,18 @@ class _Awaited:
         span, name = run[0].span, self.pipeline.name
         loads = [x for load in run for x in self._each_consumer(load)]
         total = sum(self.smem[x.slot.buffer].stage_bytes for x in loads)
-        issue: Ops = (MbarExpect(name, _ZERO, total, span), *loads)
+        issue: Ops = (MbarExpect(name, ZERO, total, span), *loads)
         if self.kernel.consumers > 1:
-            issue = (IfOp(calc("eq", Var(CONSUMER), _ZERO), issue, span),)
+            issue = (IfOp(calc("eq", Var(CONSUMER), ZERO), issue, span),)
         fence: Ops = (ProxyFence(span),) if self.written else ()
-        wait = MbarWait(name, _ZERO, Var(self.pipeline.phase), span)
+        wait = MbarWait(name, ZERO, Var(self.pipeline.phase), span)
         return (*fence, Barrier(span=span), *issue, wait, AdvanceOp(name, span=span))
 
     def _each_consumer(self, load: TmaLoad) -> list[TmaLoad]:
         """``load`` as consumer 0 issues it: for every consumer, where each has its own tile."""
         mine = (load.slot.stage, *load.index)
         if not any(CONSUMER in free_vars(e) for e in mine):
-            return [replace(load, mbar=(self.pipeline.name, _ZERO))]
+            return [replace(load, mbar=(self.pipeline.name, ZERO))]
         if any(isinstance(n, Ref) for e in mine for n in walk(e)):
             detail = f"each consumer computes the address from which it loads {load.slot.buffer}"
             raise ScheduleError(detail, kernel=self.kernel.name)
@@ -105,4 +103,4 @@ class _Awaited:
         env = {CONSUMER: unit}
         slot = replace(load.slot, stage=simplify(substitute(load.slot.stage, env)))
         index = tuple(at_consumer(e, env) for e in load.index)
-        return replace(load, slot=slot, index=index, mbar=(self.pipeline.name, _ZERO))
+        return replace(load, slot=slot, index=index, mbar=(self.pipeline.name, ZERO))

@@ -355,7 +355,7 @@ def _either(first: Expr, a: AsyncCopy, b: AsyncCopy) -> AsyncCopy:
 
 
 def _chosen(first: Expr, m: Expr | None, n: Expr | None) -> Expr:
-    """``m`` where ``first`` holds, else ``n``; what both demand is not chosen, so that it needs no branch."""
+    """``m`` where ``first`` holds, else ``n``; a condition that both have stays outside of the choice."""
     common = dict.fromkeys(p for p in conjuncts(m) if p in conjuncts(n))
     m, n = (conjunction(p for p in conjuncts(x) if p not in common) for x in (m, n))
     match m, n:

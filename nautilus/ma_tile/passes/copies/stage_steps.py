@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.expr.nodes import Const
+from nautilus.core.expr.build import ZERO
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileType
@@ -50,7 +50,6 @@ from nautilus.targets.limits import VECTOR_BYTES, limits
 WARPS = 1  # warps of a block, at most: barriers of more warps take longer
 LEAST = 256  # elements of a tile
 ALONE = 0.25  # sectors that loads touch in the other layout, at most, as a share
-_ZERO = Const(0, DType.I32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ class Stages:
             out.append(MapOp(value, "cast", (op.value,), op.span))
         name = layout_name(self.layouts, found[0], f"{op.value.layout}_rows")
         rows = replace(self.names.frag(value, "rows"), layout=name)
-        slot = Slot(smem.name, _ZERO)
+        slot = Slot(smem.name, ZERO)
         out += [SharedStore(slot, value, stage.store, span=op.span), SharedLoad(rows, slot, stage.load, op.span)]
         return (*out, replace(op, value=rows, vec=found[1]))
 
@@ -134,7 +133,7 @@ class Stages:
             return (op,)
         name = layout_name(self.layouts, found[0], f"{op.result.layout}_rows")
         rows = replace(self.names.frag(op.result, "rows"), layout=name)
-        slot = Slot(smem.name, _ZERO)
+        slot = Slot(smem.name, ZERO)
         return (
             replace(op, result=rows, vec=found[1]), SharedStore(slot, rows, stage.store, span=op.span),
             SharedLoad(op.result, slot, stage.load, op.span),

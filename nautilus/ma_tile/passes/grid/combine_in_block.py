@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.build import ZERO, calc
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -54,7 +54,6 @@ from nautilus.ma_tile.rewriting.named_barriers import STORE, of_consumer
 from nautilus.ma_tile.rewriting.renaming import Renaming, used_lets
 from nautilus.targets.limits import NAMED_BARRIERS, Limits, limits
 
-_ZERO = integer(0)
 SMALL = 1024  # bytes that need not share their place
 
 
@@ -177,7 +176,7 @@ class _Joint:
             base: Expr = Var(CONSUMER)
             if stages[name] > 1:
                 base = calc("mul", base, stages[name])
-            return base if stage == _ZERO else calc("add", base, stage)
+            return base if stage == ZERO else calc("add", base, stage)
 
         match op:
             case Barrier():

@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.build import ZERO, calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
 from nautilus.core.index.simplify import bounds, linear_in, simplify
 from nautilus.core.records import dataclass
@@ -46,7 +46,7 @@ from nautilus.ma_tile.rewriting.stage_aliasing import late_release
 from nautilus.ma_tile.rewriting.tile_queue import TileQueue
 from nautilus.targets.limits import Limits, limits
 
-_ZERO, _ONE = integer(0), integer(1)
+_ONE = integer(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class _Persistent:
 
     def _count(self, body: Ops, pipeline: str, loop: ForOp | None = None) -> Expr:
         """The stages by which ``body`` advances ``pipeline``, in all iterations of ``loop`` if one is given."""
-        total: Expr = _ZERO
+        total: Expr = ZERO
         for op in body:
             match op:
                 case AdvanceOp(pipeline=c, by=by) if c == pipeline:
@@ -187,7 +187,7 @@ class _Persistent:
                 case IfOp(cond=cond, body=inner) if _moves(inner, pipeline):
                     part = None if loop is None else narrowed(loop, cond)
                     if part is None:
-                        total = calc("add", total, calc("select", cond, self._count(inner, pipeline, loop), _ZERO))
+                        total = calc("add", total, calc("select", cond, self._count(inner, pipeline, loop), ZERO))
                     else:
                         total = calc("add", total, self._count(inner, pipeline, part))
                 case ForOp(body=inner) if _moves(inner, pipeline):
@@ -201,7 +201,7 @@ class _Persistent:
         ranges = known_ranges(self.kernel)
         trips = simplify(calc("sub", loop.hi, loop.lo), ranges)
         least = bounds(trips, ranges)[0]
-        return calc("mul", trips if least is not None and least >= 0 else calc("max", trips, _ZERO), e)
+        return calc("mul", trips if least is not None and least >= 0 else calc("max", trips, ZERO), e)
 
 
 def narrowed(loop: ForOp, cond: Expr) -> ForOp | None:
@@ -215,7 +215,7 @@ def narrowed(loop: ForOp, cond: Expr) -> ForOp | None:
         return None
     c, rest = gap
     lower = (name in ("ge", "gt")) == (c == 1)  # the condition bounds the variable from below
-    edge = rest if c == -1 else calc("sub", _ZERO, rest)  # where both sides are equal
+    edge = rest if c == -1 else calc("sub", ZERO, rest)  # where both sides are equal
     if lower:
         least = edge if name in ("ge", "le") else calc("add", edge, _ONE)
         return replace(loop, lo=simplify(calc("max", loop.lo, least)))
