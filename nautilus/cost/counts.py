@@ -29,7 +29,7 @@ class Counts:
     warp_mma: Any = 0.0  # the same for mma.sync
     special: Any = 0.0  # results of the special-function unit, exposed
     issue: Any = 0.0  # warp instructions, exposed
-    integer: Any = 0.0  # those among them of the integer unit, exposed
+    integer: Any = 0.0  # how many of them the integer unit executes, exposed
     special_under: Any = 0.0  # special-function results covered by outstanding MMAs
     issue_under: Any = 0.0  # warp instructions covered by outstanding MMAs
     sectors: Any = 0.0  # sectors of memory that stores write in part, those of each instruction by themselves
@@ -49,7 +49,7 @@ class Counts:
     flops: Any = 0.0
 
     def instructions(self, slots: Any, integer: Any, special: Any, covered: bool) -> None:
-        """Add warp instructions, those among them of the integer unit, and results of the special-function unit."""
+        """Add warp instructions, how many of them are of the integer unit, and results of the special-function unit."""
         if covered:
             self.issue_under = self.issue_under + slots
             self.special_under = self.special_under + special

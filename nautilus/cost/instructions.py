@@ -35,7 +35,7 @@ FREE: frozenset[type] = frozenset({
     ma.ProxyFence, ma.WgFence, ma.AsyncCommit, ma.AsyncWait, ma.ClusterWait,
     ma.GridWait, ma.GridLaunchDependents, ma.BreakOp, ma.TileFirst, ma.TileFetch, ma.TileReset,
 })  # fmt: skip
-MODIFIER = "modifier"  # a sign or a magnitude that the instruction of its reader takes of its operand
+MODIFIER = "modifier"  # a sign or a magnitude that the instruction of the reader applies to its operand
 LAZY = 0.05  # the same share under lazy rescaling: after the first steps, factors other than 1 are rare
 
 
@@ -68,7 +68,7 @@ INDEX_SHARE = 0.5  # the same of index expressions
 
 
 def integer_slots(op: str, source: DType, result: DType, slots: float) -> float:
-    """Those of the ``slots`` of ``op`` that are instructions of the integer unit."""
+    """The number of the ``slots`` of ``op`` that are instructions of the integer unit."""
     if op == MODIFIER:
         return 0.0
     if op in ("cast", "narrow"):
@@ -85,7 +85,7 @@ class Forms:
 
 
 def forms(kernel: ma.MemKernel) -> Forms:
-    """What decides about the instructions of the operations of ``kernel``."""
+    """The facts about ``kernel`` on which the instructions of its operations depend."""
     ops = list(ma.walk_ops(kernel.body))
     twos = frozenset(op.result.name for op in ops if isinstance(op, ma.ConstOp) and op.value == 2)
     signs = {op.result.name for op in ops if isinstance(op, ma.MapOp) and _is_modifier(op)}

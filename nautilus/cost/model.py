@@ -173,7 +173,7 @@ def occupancy(kernel: MemKernel, registers: int, target: Limits) -> int:
 
 
 def instruction_cycles(issue: Any, integer: Any, m: Machine) -> Any:
-    """Cycles of warp instructions on four schedulers, ``integer`` of which one unit for each executes."""
+    """Cycles of warp instructions on four schedulers; the integer unit of each executes ``integer`` of them."""
     return np.maximum(np.asarray(issue) * 32.0 / m.fma, np.asarray(integer) * 32.0 / m.integer)
 
 
@@ -401,7 +401,7 @@ def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float
 
 
 def _full_rate(moved: Traffic, m: Machine) -> float:
-    """Bytes a second of the memory, which are more where nearly all traffic is loads."""
+    """The bandwidth of the memory in bytes a second, which is higher where nearly all traffic is loads."""
     return m.dram_read if moved.written < 0.1 * moved.dram else m.dram
 
 

@@ -71,7 +71,7 @@ Numbers = NDArray[np.float64]
 COPIES = ma.AsyncCopy | ma.TmaLoad
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 COPIED = 2.0  # instructions of a vector that cp.async copies
-GATHERED = 8.0  # those of one whose row is chosen by an element: its address, and whether it lies in the tensor
+GATHERED = 8.0  # instructions of a vector whose row an element chooses: address, and test whether it is in the tensor
 TABLE = 4 << 10  # bytes of a table that L1 holds, from which elements are read in any order
 SHIFTED = 6.0  # instructions of a vector that is made from two
 
@@ -399,7 +399,7 @@ class Counter:
         self.counts.barriers = self.counts.barriers + times * found.barriers
 
     def elementwise(self, times: Any, slots: float, integer: float = 0.0, special: float = 0.0) -> None:
-        """Add warp instructions, those among them of the integer unit, and results of the special-function unit."""
+        """Add warp instructions, how many of them are of the integer unit, and results of the special-function unit."""
         self.counts.instructions(times * slots, times * integer, times * special, bool(self.flight))
 
     def registers(self, f: Frag) -> int:

@@ -171,7 +171,7 @@ class Speller:
         if dst not in _C_CAST:
             raise UnsupportedError(f"a cast to {dst} below the Scalar level")
         if src.is_float and dst.is_int:
-            wide = DType.I64 if dst is DType.I64 else DType.I32  # of which a narrower integer has the last bits
+            wide = DType.I64 if dst is DType.I64 else DType.I32  # a narrower integer has its last bits
             number = Text.of(f"({_C_CAST[wide]}){operand(x, UNARY)}", UNARY)
             if src is DType.F64 or wide is DType.I64:
                 number = Text.of(f"{self.use('to_integer')}<{_C_CAST[wide]}>({x})", UNARY)

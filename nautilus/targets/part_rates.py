@@ -10,10 +10,10 @@ from typing import Final
 from nautilus.targets.memory_rates import MEMORY
 
 STORED: Final = 120e12  # operations a second of whole tiles, in parts that kernels store (4096^3)
-REGISTERS: Final = 58e12  # the same in parts that warps make in registers (4096^3)
+REGISTERS: Final = 58e12  # the same rate in parts that warps make in registers (4096^3)
 SHIFTED: Final = 25e12  # the same where an operand is shifted (convolutions of 64 channels)
 BYTES: Final = 10  # bytes that are read and written for each element whose parts are stored
-STORES: Final = 6  # the same where the kernel that stores the element stores them too
+STORES: Final = 6  # the same where the kernel that stores the element also stores its parts
 #: (rows, columns) of tiles, and their rate relative to the first one: estimates by the traffic of shared memory and of
 #: L2, which bind tiles of few columns (four convolutions with 32 columns, one with 16)
 TILES: Final = (

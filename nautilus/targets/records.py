@@ -117,7 +117,7 @@ _H200 = Machine(
     l2=80.0, tma=85.0, l2_sectors=5.7e12, l2_bytes=48e6, dram=4.25e12, dram_read=4.7e12, bytes_in_flight=1.9e6,
     power_tensor=0.265e9, power_bytes=18e9,
 )  # fmt: skip
-# Loads of all memories take as long, so bytes in flight are in proportion to the rate.
+# A load takes the same time on all of these memories, so bytes in flight are in proportion to the rate.
 #: A100 80 GB: 312 TFLOP/s at 1.41 GHz, 2.04 TB/s.
 _A100 = replace(
     _H200, multiprocessors=108, clock=1.41e9, tensor_half=2048.0, warp_mma=0.95, l2=64.0, l2_sectors=3.5e12,

@@ -56,10 +56,10 @@ def without_matrices(spec: Spec) -> frozenset[str]:
 
 
 def in_lanes(spec: Spec) -> frozenset[str]:
-    """The definitions with a sum of which the lanes of a warp, at least, add parts at the same time.
+    """The definitions with a sum that the lanes of a warp share: each lane adds a part of it at the same time.
 
-    A sum of everything has no other axes for lanes.  Rows of which all lanes read neighbours have theirs along the row,
-    but where matrix units lay out the elements.
+    They are sums of all elements, which leave no other axis for lanes, and sums along rows whose lanes read neighbours,
+    unless matrix units determine where the elements lie.
     """
     sums = {d.name: [e for e in walk(d.expr) if isinstance(e, Reduce) and e.op == "sum"] for d in spec.definitions}
     plain = not any(d.recurrence is not None for d in spec.definitions) and not any(

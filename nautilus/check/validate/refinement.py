@@ -214,7 +214,7 @@ def _moved(old: Memory, new: Memory) -> Array:
 
 
 def _factored(old: Memory, new: Memory, chunks: bool = False) -> Array:
-    """The elements at which an infinite factor makes an infinity of NaN; ``chunks``: or NaN of anything.
+    """The elements at which an infinite factor turns NaN into an infinity, or with ``chunks`` anything into NaN.
 
     Products of the steps of a chunk overflow float64 where a few elements are the lowest number, which is in no range.
     """

@@ -154,7 +154,7 @@ def _clear_counter(module: ma.MemModule) -> Iterator[str]:
 
 
 def _scratch_at(scratch: str, offset: str) -> str:
-    """The place ``offset`` bytes behind the beginning of the scratch memory."""
+    """The address ``offset`` bytes after the beginning of the scratch memory."""
     return f"static_cast<char*>({scratch})" + ("" if offset == "0" else f" + {offset}")
 
 

@@ -73,8 +73,8 @@ def _silent(sym: Symbols) -> Iterator[None]:
 def _infer_shapes(sym: Symbols, nodes: Sequence[ast.Define], define: Define) -> list[ast.Define]:
     """Register the shapes of the members that are not outputs; a member's range may follow from another member's.
 
-    Where it does not follow from what a member reads, it follows from who reads the member, and is written into the
-    nodes that result.
+    Where it does not follow from what a member reads, it follows from the readers of the member, and the returned nodes
+    state it.
     """
     made = {n.name.id: n for n in nodes}
     open_ = [n for n in made if sym.tensors[n].shape is None]
@@ -114,7 +114,7 @@ def _unknown(sym: Symbols, n: ast.Define, define: Define) -> list[ast.Binder]:
 
 
 def _ranged(sym: Symbols, n: ast.Define, unknown: Sequence[ast.Binder]) -> ast.Define:
-    """``n`` with the ranges of ``unknown`` that its readers give: each reads it at own indices of one range."""
+    """``n`` with the ranges of ``unknown`` that its readers give: each reads it at indices of its own, of one range."""
 
     def ranged(place: int, b: ast.Binder) -> ast.Binder:
         sizes = set(_sizes_read(sym, n.name.id, place)) if b in unknown else set()

@@ -77,7 +77,7 @@ def is_wgmma(op: MemOp) -> bool:
 def operands_from(body: tuple[MemOp, ...]) -> frozenset[str]:
     """The fragments from which ``body`` makes what it stores to shared memory, such as computed operands of MMAs.
 
-    Also those from which it makes left operands in registers, if no result of an MMA is among them.
+    The fragments from which it makes left operands in registers are included, if no result of an MMA is among them.
     """
     made = {d.name: x for x in body for d in defined(x)}
 

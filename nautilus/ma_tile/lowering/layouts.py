@@ -137,7 +137,7 @@ class Template:
     rows: tuple[ClassPlan, ...]
     spare_lanes: int
     warps: int
-    # axes of scans, keys and windows: as rows, neighbours are registers of a thread
+    # axes of scans, keys and windows are rows, so that a thread has neighbours in its registers
     scanned: frozenset[str] = frozenset()
     keyed: frozenset[str] = frozenset()  # of these, the axes of keys, whose registers come first
     across: frozenset[str] = frozenset()  # rows of 8-bit floats that are contiguous along the axis: a register has four

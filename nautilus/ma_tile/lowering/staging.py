@@ -105,9 +105,9 @@ def spill_place(type_: TileType, layout: FragLayout, instr: str, k: str) -> Plac
 
 
 def with_fewest_conflicts(layout: FragLayout, type_: TileType, instr: str, k: str) -> FragLayout:
-    """``layout``, or that with its lanes in another order, of which a store to shared memory has fewer wavefronts.
+    """``layout``, or it with its lanes in another order, whichever stores to shared memory in fewer wavefronts.
 
-    Lanes that hold long runs of one row meet in banks, and those of different rows, whose chunks are permuted, do not.
+    Lanes with long runs of one row use the same banks.  Lanes of different rows do not, because chunks are permuted.
     """
 
     def stored(x: FragLayout) -> int:

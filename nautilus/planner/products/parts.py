@@ -39,7 +39,7 @@ from nautilus.targets.window_rates import LINES
 
 STEPS = (STEP, STEP // 2, STEP // 4)  # the last one is the depth of an MMA
 LEAST = 2  # stages
-FEW = 32  # columns of a tile that takes as long as its rows are loaded
+FEW = 32  # columns of a tile whose time is that of loading its rows
 #: the relative time up to which such a tile has long boxes: those of 8 images, 4 lines and 8 columns take 1.7 to 3.6
 #: times as long as predicted (two convolutions), those of one image and 256 columns 1.4 times
 SLACK = 1.08

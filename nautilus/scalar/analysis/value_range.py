@@ -58,8 +58,8 @@ class Ranges:
     """Ranges of expressions at the points of ``axes`` where ``guard`` holds, in a program of ``defs``.
 
     ``given``: ranges of inputs and params, as the spec promises them.  ``infinite``: inputs may have infinite elements,
-    so that a finite range is that of a value which never is.  ``elements``: by definition and depth, the interval of
-    all of its elements, for each definition of a chain may read the one before several times.
+    so that a value with a finite range is never infinite.  ``elements``: by definition and depth, the interval of all
+    of its elements, because each definition of a chain may read the one before several times.
     """
 
     defs: Mapping[str, Def]

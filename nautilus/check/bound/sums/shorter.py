@@ -125,10 +125,10 @@ def _chosen(program: Spec) -> Chosen:
 def _terms(program: Spec, chosen: Mapping[str, Mapping[int, Array]], extent: int, most: int) -> Array:
     """The terms of sums over ``extent`` indices: ``most`` of them, and those at which outputs are ``chosen``.
 
-    Their number is a whole part of the extent, so that counts of them that add up to all do at full size too.
+    Their number divides the extent, so that counts that add up to all of them do so at full size too.
 
     A condition such as ``j <= i and key[j] == key[i]`` then keeps a term for each index ``i``.  Where terms are read in
-    either direction, as in ``sum[j](X[j] - X[N - 1 - j])``, there is the mirror image of each, which may cancel it.
+    either direction, as in ``sum[j](X[j] - X[N - 1 - j])``, the mirror image of each term is kept, which may cancel it.
     """
     spaced = np.linspace(0, extent - 1, -(-extent // -(-extent // most))).astype(np.int64)
     shared = (chosen.get(t.name, {}).get(p) for t in program.outputs for p, n in enumerate(t.shape) if n == extent)

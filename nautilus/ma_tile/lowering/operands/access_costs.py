@@ -2,9 +2,10 @@
 
 * Elements of a load or store that is contiguous along an axis are moved by vectors, or by neighbouring lanes.
 * Neighbouring windows, ``X[x + r]``, share elements: a thread has several along an axis, and loads each element once
-  (``share-windows``), where each position is at most a term away from the next one.  Not where another load, such as
-  that of a band ``D[x, r]``, has the positions as columns: neighbouring lanes would read more lines of L1.  Nor where
-  much is computed of the positions alone, such as how many terms a window has: more threads would repeat it.
+  (``share-windows``), where each position is at most a term away from the next one.  A thread has one window where
+  another load, such as that of a band ``D[x, r]``, has the positions as columns, because neighbouring lanes would read
+  more lines of L1, and where much is computed of the positions alone, such as how many terms a window has, because more
+  threads would repeat it.
 * Tiles in shared memory (:mod:`.shared_tiles`) have any order there, so that their accesses do not count.
 """
 
@@ -47,8 +48,8 @@ from nautilus.vr_tile.ir import (
 _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
 COSTLY = 16  # issue slots of an operation that threads should not repeat
 MOST_SLIDING = 8  # neighbouring windows of a thread along contiguous elements
-REPEATED = 16  # one part of the elements of windows may be such that all rows repeat them
-SHARED = 16  # lanes along the columns of tiles in shared memory: a thread has rows of them, too
+REPEATED = 16  # at most 1 / REPEATED of the elements of windows are elements that all rows repeat
+SHARED = 16  # lanes along the columns of tiles in shared memory, so that a thread has several of their rows
 _STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
 

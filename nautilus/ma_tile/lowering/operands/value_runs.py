@@ -1,7 +1,7 @@
-"""Where values have one element for several neighbours: they depend on a position through a quotient alone.
+"""Runs of neighbours for which a value has one element, because it depends on a position through a quotient alone.
 
-A byte that names a row of a table for eight weights is one.  Those of the row are then a vector, for the values that
-give its place are equal.
+An example is a byte that names a row of a table for eight weights.  The elements of the row are then one vector,
+because the values that give their position are equal.
 """
 
 from __future__ import annotations

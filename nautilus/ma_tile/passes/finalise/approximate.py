@@ -50,7 +50,7 @@ APPROXIMATIONS: Mapping[str, str] = {
 }
 _ONCE = ("div", "sqrt")  # they round once, by a branch
 _LOGARITHMS = ("log2", "log1p")
-_BITS = 16  # of a float, to which a rounding hides the error of an approximate logarithm
+_BITS = 16  # a rounding to a float of so many bits hides the error of an approximate logarithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _results(
     scales = {x.result.name for x in ops if isinstance(x, MapOp) and x.op == "binade"}  # quotients of powers of two
     exact = {x.result.name for x in ops if isinstance(x, MapOp) and not scales.isdisjoint(a.name for a in x.args)}
     constants = {x.result.name for x in ops if isinstance(x, ConstOp)}
-    kept, used, compared = exact, set(exact), set[str]()  # what leads to such a use by elementwise operations
+    kept, used, compared = exact, set(exact), set[str]()  # values that reach such a use through elementwise operations
     for op in ops:
         if isinstance(op, GlobalStore) and op.buffer in rounding:
             kept |= set(reads(op)) - {op.value.name}

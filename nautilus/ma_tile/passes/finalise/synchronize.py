@@ -66,7 +66,7 @@ from nautilus.ma_tile.rewriting.renaming import known_ranges
 
 #: outstanding groups that the analysis distinguishes; older ones count as the oldest of these
 _DEPTH = 12
-_KNOWN = 4096  # accesses of which results are kept: those of a loop come again for each state of it
+_KNOWN = 4096  # accesses whose results are kept: each state of a loop asks for its accesses again
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ A condition of the terms becomes one of the sum, whose multiply-adds are then pr
 its condition in the same way.
 
 The rounded terms have one register each, and factors have to live until the sum reads them.  Where that takes more
-registers, an instruction less is worth them only in terms that are short (:data:`SHORT`): a divergence that weighs
-differences of logarithms by exponentials has 165 registers with multiply-adds and the masks of its tail, 120 without,
-and takes longer.
+registers, saving an instruction is worth them only in short terms (:data:`SHORT`): a divergence that weighs
+differences of logarithms by exponentials takes longer with multiply-adds, because it and the masks of its tail then
+need 165 registers instead of 120.
 
 Domain.  The sum of the rounded terms and the sum of the exact ones are equal over the reals.  The sum rounds less
 often, so that bounds of its error hold.  A reduction is not changed if
 
-* its terms are no f32, or none of the factors has all axes of the terms in their layout;
+* its terms are not f32, or none of the factors has all axes of the terms in their layout;
 * the module compares computed floats with each other, because equal values must then have equal rounding
   (:mod:`nautilus.vr_tile.passes.contract`).
 

@@ -257,7 +257,7 @@ def reads_inside(e: Expr, ranges: Ranges, readable: Readable) -> Expr:
             index.append(i if inside else calc("max", calc("min", i, calc("sub", extent_expr(size), 1)), 0))
             empty += [] if isinstance(size, int) else [calc("le", size, 0)]
         read: Expr = with_children(n, tuple(index))
-        dtype = n.dtype.compute  # only elements have another one: what reads them converts them
+        dtype = n.dtype.compute  # only an element has another type, which its reader converts
         if empty and n.dtype is not dtype:
             read = Op("cast", (read,), dtype)
         zero = Const(0.0 if dtype.is_float else 0 if dtype.is_int else False, dtype)

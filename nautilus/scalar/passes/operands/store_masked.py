@@ -10,14 +10,17 @@ without one.  So the elements that the condition leaves out are stored as 0, whi
 
     Y_left[i, k] = L[i, k] if k <= i else 0     ;   Y[i, m] sum= Y_left[i, k] * X[k, m] where k <= i
 
-The condition stays: it shortens the loop, and the support says that it needs no mask.  All axes of the condition are
-axes of the operand, which is read at axes of the product, each by itself; of a conjunction, each part may have another
-operand, as that of two triangular matrices.  An operand of 16 bits is converted to types that hold all of its values,
-or is computed from inputs that are not much smaller and rounded to 16 bits; of f32, both operands are tensors, whose
-parts are stored (``store-parts``).  An operand that is computed from results of reductions, as probabilities are,
-stays: one kernel may compute both.  The condition has no number that is known at launch only, because the share of the
-terms that it leaves decides.  It may read inputs, as that of a dropout does, and is then taken to leave all terms.  The
-other operand's inf and NaN stay out of the sum as those of any masked product do (``recompute-masked``).
+The condition stays: it shortens the loop, and the support says that it needs no mask.  The pass applies where
+
+* all axes of the condition are axes of the operand, which is read at axes of the product, each by itself.  The parts of
+  a conjunction may be about different operands, as in a product of two triangular matrices;
+* an operand of 16 bits is only converted, to types that hold all of its values, or is computed from inputs that are not
+  much smaller and rounded to 16 bits.  With f32, both operands are tensors, whose parts are stored (``store-parts``);
+* the operand is not computed from results of reductions, as probabilities are: one kernel may compute both;
+* the condition has no number that is known only at launch, because the share of the terms that it leaves decides.  It
+  may read inputs, as that of a dropout does; the estimate then assumes that it leaves all terms.
+
+The other operand's inf and NaN stay out of the sum as those of any masked product do (``recompute-masked``).
 
 The pass applies where warpgroup MMAs are predicted to be faster by a margin, although the temp is written and read.
 """

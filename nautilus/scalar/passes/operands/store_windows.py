@@ -269,8 +269,11 @@ def _temps(
 
 
 def _terms(length: int, padded: int, step: int) -> float:
-    """The terms whose time a loop takes: in a loop of one step MMAs do not multiply those that are padded, unless most
-    of them are, but they take room and are filled with zeros."""
+    """The number of terms that the time of a loop is proportional to.
+
+    In a loop of one step, MMAs do not multiply padded terms unless these are the most; but padded terms take room and
+    are filled with zeros.
+    """
     if not step == padded < 2 * length:
         return padded
     multiplied = -(-length // MMA_DEPTH) * MMA_DEPTH
@@ -285,7 +288,7 @@ def _shape(c: Convolution) -> tuple[int, int, int]:
 
 
 def _result_seconds(c: Convolution) -> float:
-    """The time that writing the result adds: neighbours of a tile are apart where phases are nearer in memory."""
+    """The time that writing the result adds: elements of other phases may lie between neighbours of a tile."""
     tile, steps = {a.name for a in (*c.rows, c.column)}, list[int]()
     for n, e in enumerate(c.d.index):
         each = c.d.buffer.stride(n)
@@ -348,8 +351,10 @@ def _window_temp(program: Program, c: Convolution, x: Choice) -> Def:
 
 
 def _terms_last(c: Convolution) -> bool:
-    """Whether the terms are contiguous in the temp of the other operand: columns that are not whole rows of 128 bytes
-    come to shared memory in many short ones."""
+    """Whether the terms are contiguous in the temp of the other operand.
+
+    Columns that are not whole rows of 128 bytes would be copied to shared memory in many short rows.
+    """
     return extent(c.column) % rates.SLAB != 0
 
 

@@ -16,7 +16,7 @@ stated error has the rounding of the spec and that of the kernel.
 A rounded factor of a sum qualifies where
 
 * the other factors have a tensor of the same type, or another number that is rounded to it;
-* it depends on a complete reduction over elements that the sum visits, as ``m`` and ``z`` are: else it stays, for
+* it depends on a complete reduction over elements that the sum visits, as ``m`` and ``z`` are: otherwise
   nothing is gained;
 * what is rounded before and after is proved to be in the range of the type.
 
