@@ -346,9 +346,7 @@ class _WarpLowering(Lowering):
         if depth == 0 or not copy.asynchronous:
             return super().load_bytes(op, layout, depth)
         entry = Entry(op.result, op, depth)
-        narrow = (
-            shared_vec(layout, copy.axes, op.result.type.dtype) < WORD
-        )  # lanes in several rows use few banks
+        narrow = shared_vec(layout, copy.axes, op.result.type.dtype) < WORD  # lanes in several rows use few banks
         return self.read(entry, self._copied(entry, op, copy, pad_for(copy.axes[-1].size) if narrow else 0), layout)
 
     def _copied(self, entry: Entry, op: vr.LoadOp, copy: CopyPlan, pad: int = 0) -> Slot:
