@@ -77,7 +77,10 @@ WORDS = (
 #: what tells users the new names of old fields
 HISTORY = {"nautilus/core/schedule/renamed.py", "tests/core/schedule/test_renamed.py"}
 
-SUFFIXES = (".py", ".naut", ".lark", ".md", ".ma", ".vr", ".scalar", ".sh", ".txt", ".toml", ".yaml", ".yml")
+SUFFIXES = (
+    ".py", ".naut", ".lark", ".md", ".ma", ".vr", ".scalar", ".sh", ".txt", ".toml", ".yaml", ".yml",
+    ".json", ".js", ".h", ".cpp",
+)  # fmt: skip
 _BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _BETWEEN = str.maketrans(dict.fromkeys("\n\t_-.#;`*\"'", " "))
 _COMPILED = [(w, re.compile(w.pattern.replace(" ", " +") + "(?![a-z])")) for w in WORDS]
@@ -88,7 +91,8 @@ def files() -> list[Path]:
     roots = [ROOT / n for n in ("nautilus", "grammar", "specs", "tests", ".github")]
     found = [p for r in roots for p in r.rglob("*") if p.suffix in SUFFIXES]
     hidden = {Path(__file__), *(ROOT / n for n in HISTORY)}
-    return sorted(p for p in [*found, ROOT / "README.md", ROOT / "Makefile"] if p not in hidden)
+    pages = (ROOT / n for n in ("README.md", "Makefile", "pyproject.toml"))
+    return sorted(p for p in [*found, *pages] if p not in hidden)
 
 
 def found_in(path: str, text: str) -> Iterator[tuple[int, Word]]:

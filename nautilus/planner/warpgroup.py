@@ -375,14 +375,13 @@ def back_to_back_gemm(
     chunk = NARROW if own <= free and _places(unified, loop) else CHUNK if fits or aliased else 0
     heavy = warpgroups == 2 and width <= 128 and not light and _special(unified, row, loop) >= 2
     ordered = warpgroups == 3 or heavy or (width <= 64 and not light) or operand == 1
-    late = heavy or (operand == 1 and uneven)
     mapping = WarpgroupPlan(
         warpgroups=warpgroups, stages=stages, raster_order=plan.mapping.raster_order,
         epilogue="tma" if fits else "tma-staged" if aliased else "tma-aliased",
         producer_registers=low, consumer_registers=high,
         persistent="dynamic" if fetched else "static", rescale_placement="early" if heavy else "late",
-        cluster=2 if pairs else 1, store_columns=chunk, ordered_mma=ordered, volatile_waits=late,
-        outstanding_mma=not heavy, register_operands=held and not (light or fewer or tile),
+        cluster=2 if pairs else 1, store_columns=chunk, ordered_mma=ordered, outstanding_mma=not heavy,
+        volatile_waits=heavy or (operand == 1 and uneven), register_operands=held and not (light or fewer or tile),
         resident_stages=2 if min(own, chunks) + resident <= free else 1,
         l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
     )  # fmt: skip

@@ -26,6 +26,7 @@ from nautilus.targets.limits import limits
 from nautilus.vr_tile.ir import MapOp, walk_ops
 from tests.endtoend import fuzz_products, schedules
 from tests.endtoend.collection import warpgroups
+from tests.endtoend.collection.windows import WINDOWS
 from tests.endtoend.support import Compilation, complaints
 
 ARCH = "sm_90a"
@@ -130,11 +131,11 @@ def test_chained_products_of_bytes(n: int, mask: str, d: int, monkeypatch: pytes
     assert products and all(op.instr == "wgmma.e4m3" for op in products)
 
 
-@pytest.mark.parametrize("name", warpgroups.WINDOWS)
+@pytest.mark.parametrize("name", WINDOWS)
 def test_stored_windows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for windows, which only large products store."""
     monkeypatch.setattr(window_rates, "WINDOWS_SHARE", 1e6)
-    made = compilation(warpgroups.WINDOWS[name])
+    made = compilation(WINDOWS[name])
     wrong = complaints(made)
     assert not wrong, "\n".join(wrong)
     assert made.result.context.schedule is not None

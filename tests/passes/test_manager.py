@@ -17,9 +17,8 @@ from nautilus.passes.instruments import DumpDir, Print, Time, Verify
 from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.manager import Context, Pipeline, Record, forget_trials, steps
 from nautilus.passes.pipelines import MA_TILE, STAGES, Only
+from tests.passes import fake
 from tests.shipped import SPECS
-
-from . import fake
 
 
 def test_options_come_from_the_pipeline_and_the_context() -> None:

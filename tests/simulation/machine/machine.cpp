@@ -59,7 +59,7 @@ static void (*kernel_call)(void*);
 static void* kernel_arguments;
 
 static void leave(Thread& t) {
-    settle_rewrite();
+    check_rewrite();
     host_switch(&t.stack_pointer, gpu.scheduler);
 }
 

@@ -203,7 +203,7 @@ void clear_arena();
 u8* arena(size_t bytes);
 void set_regions(const vector<Region>& regions);
 void check_red_zones();
-void settle_rewrite();
+void check_rewrite();
 Register* register_of(const Thread& t, const void* place);
 void reset_order();
 

@@ -110,7 +110,7 @@ static bool same_values(const u8* a, const u8* b, size_t bytes) {
            (bytes % 2 == 0 && same_but_nan<u16>(a, b, bytes, 0x7c00u));
 }
 
-void settle_rewrite() {
+void check_rewrite() {
     if (rewritten.bytes && !same_values(rewritten.at, rewritten.before, rewritten.bytes))
         fault("a store changes what another thread wrote, without an order between them");
     rewritten.bytes = 0;
@@ -122,7 +122,7 @@ static bool same_warp(const Block& b, u32 e, u32 as) {
 }
 
 void write_shared(Block& b, u32 offset, u32 bytes, const Clock& clock, Proxy proxy, u32 as, const char* what) {
-    settle_rewrite();
+    check_rewrite();
     u32 last_writer = POISON, last_readers = POISON;
     for (u32 n = offset; n < offset + bytes; ++n) {
         const u32 w = b.writer[n], r = b.readers[n];
@@ -146,7 +146,7 @@ void write_shared(Block& b, u32 offset, u32 bytes, const Clock& clock, Proxy pro
 
 // Any number of threads may combine into a byte behind the store that they all know; they are noted as its readers.
 static void combine_shared(Block& b, u32 offset, u32 bytes, const Clock& clock, u32 as) {
-    settle_rewrite();
+    check_rewrite();
     for (u32 n = offset; n < offset + bytes; ++n) {
         if (!b.combined[n]) {
             read_shared(b, n, 1, clock, Proxy::GENERIC, as, "an atomic operation");
@@ -155,7 +155,7 @@ static void combine_shared(Block& b, u32 offset, u32 bytes, const Clock& clock, 
         }
         b.readers[n] = with(b.readers[n], as);
     }
-    settle_rewrite();
+    check_rewrite();
 }
 
 void land_shared(Block& b, u32 offset, u32 bytes, u32 issued_as, u32 as, const char* what) {
@@ -242,7 +242,7 @@ void read_global(const void* p, size_t bytes, const Thread& t, const char* what)
 }
 
 void write_global(const void* p, size_t bytes, const Thread& t, const char* what) {
-    settle_rewrite();
+    check_rewrite();
     if (region_of(p, bytes, what).role == 'i') fault("%s writes an input", what);
     const u32 me = grid_thread(t);
     const size_t size = bytes;
