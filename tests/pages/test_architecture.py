@@ -74,9 +74,22 @@ def test_the_import_rule() -> None:
     assert {room: rooms for room, rooms in shown.items() if rooms != "any"} == want
 
 
+def passes_of(section: str) -> str:
+    """What the page says about the passes of an IR."""
+    return PAGE.split(f"\n## {section}\n")[1].split("\n## ")[0].split("**Passes.**")[1]
+
+
 def test_the_passes_that_the_page_names_exist() -> None:
-    scalar = PAGE.split("## Scalar IR")[1].split("## VR-tile IR")[0].split("**Passes.**")[1]
-    assert set(re.findall(r"^\| `([\w-]+)` \|", scalar, re.MULTILINE)) <= set(STAGES[1].step_names)
+    cells = re.findall(r"^\| (`[^|]+`) \|", passes_of("Scalar IR"), re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)}
+    assert len(named) >= 40 and named <= set(STAGES[1].step_names)
+    said = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", passes_of("VR-tile IR")))
+    assert said and said <= {name for stage in STAGES for name in stage.step_names}
+
+
+def test_the_folders_of_passes_that_the_page_names_exist() -> None:
+    folders = {p.parent.name for p in (ROOT / "nautilus" / "ma_tile" / "passes").glob("*/*.py")}
+    assert set(re.findall(r"`(\w+)`", passes_of("MA-tile IR"))) == folders
 
 
 def test_the_glossary_is_sorted_and_complete() -> None:
