@@ -132,7 +132,7 @@ def _digit(s: KernelScope, e: Expr, sizes: Mapping[str, int]) -> Digit | None:
 
 def _box(s: KernelScope, stage: Smem, buffer: Buffer, digits: list[Digit]) -> None:
     width, columns = stage.dtype.bytes, stage.axes[-1].size
-    s.need(len(buffer.shape) <= TENSOR_MAP_AXES, "tensor maps have at most 5 axes", buffer.name)
+    s.need(len(buffer.shape) <= TENSOR_MAP_AXES, f"tensor maps have at most {TENSOR_MAP_AXES} axes", buffer.name)
     if len(buffer.shape) > 1:
         row = show_shape(buffer.shape[-1:])
         s.need(whole_rows(buffer), "rows of TMA copies are multiples of 16 bytes", f"{row} elements of {buffer.name}")
@@ -143,7 +143,7 @@ def _box(s: KernelScope, stage: Smem, buffer: Buffer, digits: list[Digit]) -> No
     s.need(last % inner == 0, "rows of a box fill whole slabs", f"{last} elements of {stage.name}, not {inner}")
     wide = [(d.axis, d.size) for d in digits if d.axis != stage.axes[-1].name] + [(stage.axes[-1].name, inner)]
     for name, size in wide:
-        s.need(size <= BOX, "boxes have at most 256 positions an axis", f"{size} on {name} of {stage.name}")
+        s.need(size <= BOX, f"boxes have at most {BOX} positions an axis", f"{size} on {name} of {stage.name}")
 
 
 def tma_load(s: KernelScope, op: TmaLoad) -> None:
@@ -220,7 +220,8 @@ def named_barrier(s: KernelScope, number: Expr, threads: int) -> None:
     _threads(s)
     s.uniform(number, "the barrier's number")
     if isinstance(number, Const):
-        s.need(0 <= number.value < NAMED_BARRIERS, "barriers are numbered 0 to 15", str(number.value))
+        last = NAMED_BARRIERS - 1
+        s.need(0 <= number.value <= last, f"barriers are numbered 0 to {last}", str(number.value))
     block = 32 * s.kernel.warps
     ok = threads % 32 == 0 and 32 * s.warps <= threads <= block
     s.need(ok, "barriers count whole warps of the block", f"{threads} of {block}")
