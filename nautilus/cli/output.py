@@ -19,7 +19,7 @@ from nautilus import __version__
 from nautilus.core.errors import Diagnostic, DiagnosticError, InputError, NautilusError, first_line
 from nautilus.passes.pipelines import STAGES
 
-_RED, _YELLOW, _BOLD, _OFF = "\x1b[31;1m", "\x1b[33;1m", "\x1b[1m", "\x1b[0m"
+_RED, _YELLOW, _OFF = "\x1b[31;1m", "\x1b[33;1m", "\x1b[0m"
 
 
 def wants_color(stream: TextIO) -> bool:

@@ -8,7 +8,7 @@ Rules or a search make a :class:`Schedule`.  Passes apply it and refuse a choice
 * ``renamed``: names of version 1 of the format, for error messages.
 """
 
-from nautilus.core.schedule.check import check_schedule, is_allowed
+from nautilus.core.schedule.check import check_schedule
 from nautilus.core.schedule.mapping import MappingPlan, WarpgroupPlan, WarpPlan
 from nautilus.core.schedule.options import option_of, options_of, said
 from nautilus.core.schedule.plans import (
@@ -35,7 +35,6 @@ __all__ = [
     "WarpPlan",
     "WarpgroupPlan",
     "check_schedule",
-    "is_allowed",
     "mapping_of",
     "option_of",
     "options_of",

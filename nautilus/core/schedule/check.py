@@ -7,7 +7,7 @@ from typing import Any
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule.mapping import WarpPlan
-from nautilus.core.schedule.options import Option, option_of, options_of
+from nautilus.core.schedule.options import Option, options_of
 from nautilus.core.schedule.plans import KernelPlan, Schedule, SplitPlan
 from nautilus.core.text.names import repeated
 
@@ -36,19 +36,14 @@ def check_schedule(schedule: Schedule) -> None:
         _check_kernel(k)
 
 
-def is_allowed(cls: type[Any], name: str, value: object) -> bool:
-    """Whether field ``name`` of ``cls`` may have ``value``."""
-    return _fault(option_of(cls, name), value) is None
-
-
 def _check_record(found: object, field: str, kernel: str = "") -> None:
     for o in options_of(type(found)):
-        fault = _fault(o, getattr(found, o.name))
+        fault = fault_of(o, getattr(found, o.name))
         if fault is not None:
             raise ScheduleError(fault, field, kernel=kernel)
 
 
-def _fault(o: Option, value: Any) -> str | None:
+def fault_of(o: Option, value: Any) -> str | None:
     """The reason why the option does not allow ``value``; None if it does."""
     if o.values and value not in o.values:
         return f"{o.name} is {value!r}, not one of {', '.join(map(str, o.values))}"

@@ -22,11 +22,11 @@ from nautilus.core.schedule import (
     WarpgroupPlan,
     WarpPlan,
     check_schedule,
-    is_allowed,
     option_of,
     options_of,
     said,
 )
+from nautilus.core.schedule.check import fault_of
 from nautilus.core.schedule.options import Option, option, record
 from nautilus.core.schedule.reference import reference
 from nautilus.passes.pipelines import STAGES
@@ -65,7 +65,7 @@ def test_an_option_is_declared_in_full(cls: type[Any], o: Option) -> None:
     assert o.meaning.endswith(".") and "  " not in o.meaning
     assert o.name == "version" or o.read_by
     assert set(o.read_by) <= PASSES.keys() | LEVELS
-    assert o.required or o.default is None or is_allowed(cls, o.name, o.default)
+    assert o.required or o.default is None or fault_of(o, o.default) is None
     assert (o.low is None) or not o.values
 
 
