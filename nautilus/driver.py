@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,15 +39,21 @@ _RECURSION = 20_000  # Python frames: printers and simplifiers recurse as deep a
 Accept = Callable[[Result], None]  # raises ScheduleError for a result that must not be used
 
 
-def compile_file(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
-    """Run the stages under the first schedule that none of them, nor ``accept``, rejects.  Raises what they raise."""
+def compile_file(
+    request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None, judge: Accept | None = None
+) -> Result:  # fmt: skip
+    """Run the stages under the first schedule that none of them, nor ``accept``, rejects.  Raises what they raise.
+
+    ``judge`` rejects, as ``accept`` does, a result with MA-tile IR, before its text is made.
+    """
     forget_all()
-    return compile_variant(request, instruments, accept, kept=False)
+    return compile_variant(request, instruments, accept, kept=False, judge=judge)
 
 
 @with_large_stack
 def compile_variant(
-    request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None, kept: bool = True
+    request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None, kept: bool = True,
+    judge: Accept | None = None,
 ) -> Result:  # fmt: skip
     """:func:`compile_file` as a part of another compilation, such as a variant, whose results it knows and shares."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
@@ -59,7 +66,7 @@ def compile_variant(
             known = [Refused(refused)] if request.refused else []
             pipeline = Pipeline([*checks, repeated, *known, *instruments], kept=kept)
             start, after = read_input(request, result, pipeline)
-            _run_stages(result, start, after, request.until, pipeline, checked=not request.gives_kernels)
+            _run_stages(result, start, after, request.until, pipeline, not request.gives_kernels, judge)
             kept_plan = repeated.kept_plan(result, accept, _to_ma_tile)
             if kept_plan is None:
                 result.lookup_failure, result.refused, result.later = lookup_failure, refused, later
@@ -85,13 +92,15 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
         built.append(build(made.cuda_module, made.context.arch))
         return built[-1].resources
 
-    def accept(result: Result) -> None:
+    def judge(result: Result) -> None:
         if may_vary(request, result):
             checked.accept(result)
-        else:
+
+    def accept(result: Result) -> None:
+        if not may_vary(request, result):
             note_spills(request, result, result.cuda_module, assemble(result))
 
-    result = compile_file(request, instruments, accept)
+    result = compile_file(request, instruments, accept, judge)
     if not may_vary(request, result):
         return result, built[-1]
     found = with_variants(request, result, compile_variant, assemble)
@@ -108,7 +117,7 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
     installed, its ``unchecked`` says so.
     """
     checked = Checked(request, _check, _to_ma_tile)
-    result = compile_file(request, instruments, checked.accept)
+    result = compile_file(request, instruments, judge=checked.accept)
     return with_variants(request, result, compile_variant, checked.assemble) or result
 
 
@@ -132,14 +141,17 @@ def _to_ma_tile(result: Result, until: str) -> Result | None:
 
 
 def _run_stages(
-    result: Result, start: Stage, after: str | None, until: str, pipeline: Pipeline, checked: bool = False
+    result: Result, start: Stage, after: str | None, until: str, pipeline: Pipeline, checked: bool = False,
+    judge: Accept | None = None,
 ) -> None:  # fmt: skip
     """Run all steps after pass ``after`` of ``start`` (None: after its lowering), to the last one of ``until``.
 
-    ``checked``: the resources of MA-tile IR are, before the header of the text with its error bound is made.
+    ``checked``: the resources of MA-tile IR are.  ``judge`` rejects a result with MA-tile IR, or with the last stage
+    where that is an earlier one.  Both come before the text, whose error bound takes long.
     """
-    module = result.modules[start.name]
-    for stage in STAGES[STAGES.index(start) : STAGE_NAMES.index(until) + 1]:
+    module, stages = result.modules[start.name], STAGES[STAGES.index(start) : STAGE_NAMES.index(until) + 1]
+    judged = MA_TILE if MA_TILE in stages else stages[-1]
+    for stage in stages:
         todo = steps(stage, after, lowered=True) if stage is start else steps(stage)
         try:
             module, result.context = pipeline.run(todo, module, result.context)
@@ -148,3 +160,7 @@ def _run_stages(
         result.modules[stage.name] = module
         if checked and stage is MA_TILE:
             check_resources(module, result.context, result.tuned)
+        if judge is not None and stage is judged:
+            again = () if stage is stages[-1] else (UnsupportedError,)  # the lowering to text raises it, with a note
+            with suppress(*again):
+                judge(result)
