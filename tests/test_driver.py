@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.check.bound import stated as bounds
-from nautilus.check.bound.bound import Bound
 from nautilus.core.errors import (
     ScheduleError,
     SpillError,
@@ -23,7 +21,7 @@ from nautilus.core.schedule import KernelPlan, Schedule, WarpgroupPlan
 from nautilus.driver import Request, Result, build_cubin, compile_checked, compile_file, next_request
 from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.lowering.lower import lower
-from nautilus.passes import attempts
+from nautilus.passes import attempts, header
 from nautilus.passes.manager import Record
 from nautilus.runtime import nvrtc
 
@@ -213,18 +211,17 @@ def test_so_they_do_when_ptxas_refuses_them(spec: Path, monkeypatch: pytest.Monk
 def test_the_error_bound_is_that_of_the_plan_that_ptxas_accepts(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound of a plan that ptxas refuses is not computed, because its text is not made."""
     real, asked, plans = nvrtc.parse_resources, list[str](), list[Schedule | None]()
-    made = bounds.stated
 
     def spilling(log: str) -> tuple[nvrtc.Resources, ...]:
         asked.append(log)
         return tuple(replace(r, spill_stores=8000) for r in real(log)) if len(asked) == 1 else real(log)
 
-    def stated(spec: Spec, precision: str = "fast", schedule: Schedule | None = None) -> dict[str, Bound]:
+    def stated(spec: Spec, precision: str, schedule: Schedule | None) -> str:
         plans.append(schedule)
-        return made(spec, precision, schedule)
+        return "O <= 1"
 
     monkeypatch.setattr(nvrtc, "parse_resources", spilling)
-    monkeypatch.setattr(bounds, "stated", stated)
+    monkeypatch.setattr(header, "_bounds", stated)
     result = compile_checked(Request(spec))
     assert asked and result.context.fallbacks.taken
     assert plans == [result.context.schedule]
