@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
 from nautilus.core.records.stack import with_large_stack
-from nautilus.cuda.module import CudaModule
 from nautilus.passes.attempts import Repeated, Resources, check_resources, next_attempt, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import forget_all, read_input
@@ -42,10 +40,7 @@ Accept = Callable[[Result], None]  # raises ScheduleError for a result that must
 def compile_file(
     request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None, judge: Accept | None = None
 ) -> Result:  # fmt: skip
-    """Run the stages under the first schedule that none of them, nor ``accept``, rejects.  Raises what they raise.
-
-    ``judge`` rejects, as ``accept`` does, a result with MA-tile IR, before its text is made.
-    """
+    """Run the stages under the first schedule that they, ``judge`` before the text, and ``accept`` take. Or raise."""
     forget_all()
     return compile_variant(request, instruments, accept, kept=False, judge=judge)
 
@@ -86,7 +81,7 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
     from nautilus.runtime.nvrtc import build
 
     built: list[Compiled] = []
-    checked = Checked(request, _check, _to_ma_tile)
+    checked = Checked(request, _to_ma_tile)
 
     def assemble(made: Result) -> Sequence[Resources]:
         built.append(build(made.cuda_module, made.context.arch))
@@ -101,10 +96,8 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
             note_spills(request, result, result.cuda_module, assemble(result))
 
     result = compile_file(request, instruments, accept, judge)
-    if not may_vary(request, result):
-        return result, built[-1]
     found = with_variants(request, result, compile_variant, assemble)
-    if found is None:
+    if found is None and may_vary(request, result):
         assemble(result)
     return found or result, built[-1]
 
@@ -113,19 +106,11 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
     """:func:`compile_file` with the schedule that :func:`build_cubin` ends at, so that every output is of one kernel.
 
     Only kernels with warpgroup MMAs, or with so many live fragments that registers may spill, are assembled.  A
-    schedule or a dump that was given is kept, with the failure in the result's ``ptxas_failure``; where NVRTC is not
-    installed, its ``unchecked`` says so.
+    given schedule or dump is kept, with its failure in ``ptxas_failure``; ``unchecked`` says that there is no NVRTC.
     """
-    checked = Checked(request, _check, _to_ma_tile)
+    checked = Checked(request, _to_ma_tile)
     result = compile_file(request, instruments, judge=checked.accept)
     return with_variants(request, result, compile_variant, checked.assemble) or result
-
-
-def _check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
-    """:func:`nautilus.runtime.nvrtc.check`, which few compilations to text need."""
-    from nautilus.runtime.nvrtc import check
-
-    return check(module, arch)
 
 
 def _to_ma_tile(result: Result, until: str) -> Result | None:
@@ -146,11 +131,10 @@ def _run_stages(
 ) -> None:  # fmt: skip
     """Run all steps after pass ``after`` of ``start`` (None: after its lowering), to the last one of ``until``.
 
-    ``checked``: the resources of MA-tile IR are.  ``judge`` rejects a result with MA-tile IR, or with the last stage
-    where that is an earlier one.  Both come before the text, whose error bound takes long.
+    ``checked``: the resources of MA-tile IR are.  ``judge`` rejects a result with MA-tile IR, or with an earlier stage
+    that is the last one.  Both come before the text, whose error bound takes long.
     """
     module, stages = result.modules[start.name], STAGES[STAGES.index(start) : STAGE_NAMES.index(until) + 1]
-    judged = MA_TILE if MA_TILE in stages else stages[-1]
     for stage in stages:
         todo = steps(stage, after, lowered=True) if stage is start else steps(stage)
         try:
@@ -160,7 +144,5 @@ def _run_stages(
         result.modules[stage.name] = module
         if checked and stage is MA_TILE:
             check_resources(module, result.context, result.tuned)
-        if judge is not None and stage is judged:
-            again = () if stage is stages[-1] else (UnsupportedError,)  # the lowering to text raises it, with a note
-            with suppress(*again):
-                judge(result)
+        if judge is not None and stage is (MA_TILE if MA_TILE in stages else stages[-1]):
+            judge(result)
