@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
 from nautilus.core.records.stack import with_large_stack
-from nautilus.cuda.module import CudaModule
 from nautilus.passes.attempts import Repeated, Resources, check_resources, next_attempt, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import forget_all, read_input
@@ -38,15 +37,18 @@ _RECURSION = 20_000  # Python frames: printers and simplifiers recurse as deep a
 Accept = Callable[[Result], None]  # raises ScheduleError for a result that must not be used
 
 
-def compile_file(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
-    """Run the stages under the first schedule that none of them, nor ``accept``, rejects.  Raises what they raise."""
+def compile_file(
+    request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None, judge: Accept | None = None
+) -> Result:  # fmt: skip
+    """Run the stages under the first schedule that they, ``judge`` before the text, and ``accept`` take. Or raise."""
     forget_all()
-    return compile_variant(request, instruments, accept, kept=False)
+    return compile_variant(request, instruments, accept, kept=False, judge=judge)
 
 
 @with_large_stack
 def compile_variant(
-    request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None, kept: bool = True
+    request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None, kept: bool = True,
+    judge: Accept | None = None,
 ) -> Result:  # fmt: skip
     """:func:`compile_file` as a part of another compilation, such as a variant, whose results it knows and shares."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
@@ -59,7 +61,7 @@ def compile_variant(
             known = [Refused(refused)] if request.refused else []
             pipeline = Pipeline([*checks, repeated, *known, *instruments], kept=kept)
             start, after = read_input(request, result, pipeline)
-            _run_stages(result, start, after, request.until, pipeline, checked=not request.gives_kernels)
+            _run_stages(result, start, after, request.until, pipeline, not request.gives_kernels, judge)
             kept_plan = repeated.kept_plan(result, accept, _to_ma_tile)
             if kept_plan is None:
                 result.lookup_failure, result.refused, result.later = lookup_failure, refused, later
@@ -79,23 +81,23 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
     from nautilus.runtime.nvrtc import build
 
     built: list[Compiled] = []
-    checked = Checked(request, _check, _to_ma_tile)
+    checked = Checked(request, _to_ma_tile)
 
     def assemble(made: Result) -> Sequence[Resources]:
         built.append(build(made.cuda_module, made.context.arch))
         return built[-1].resources
 
-    def accept(result: Result) -> None:
+    def judge(result: Result) -> None:
         if may_vary(request, result):
             checked.accept(result)
-        else:
+
+    def accept(result: Result) -> None:
+        if not may_vary(request, result):
             note_spills(request, result, result.cuda_module, assemble(result))
 
-    result = compile_file(request, instruments, accept)
-    if not may_vary(request, result):
-        return result, built[-1]
+    result = compile_file(request, instruments, accept, judge)
     found = with_variants(request, result, compile_variant, assemble)
-    if found is None:
+    if found is None and may_vary(request, result):
         assemble(result)
     return found or result, built[-1]
 
@@ -104,19 +106,11 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
     """:func:`compile_file` with the schedule that :func:`build_cubin` ends at, so that every output is of one kernel.
 
     Only kernels with warpgroup MMAs, or with so many live fragments that registers may spill, are assembled.  A
-    schedule or a dump that was given is kept, with the failure in the result's ``ptxas_failure``; where NVRTC is not
-    installed, its ``unchecked`` says so.
+    given schedule or dump is kept, with its failure in ``ptxas_failure``; ``unchecked`` says that there is no NVRTC.
     """
-    checked = Checked(request, _check, _to_ma_tile)
-    result = compile_file(request, instruments, checked.accept)
+    checked = Checked(request, _to_ma_tile)
+    result = compile_file(request, instruments, judge=checked.accept)
     return with_variants(request, result, compile_variant, checked.assemble) or result
-
-
-def _check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
-    """:func:`nautilus.runtime.nvrtc.check`, which few compilations to text need."""
-    from nautilus.runtime.nvrtc import check
-
-    return check(module, arch)
 
 
 def _to_ma_tile(result: Result, until: str) -> Result | None:
@@ -132,14 +126,16 @@ def _to_ma_tile(result: Result, until: str) -> Result | None:
 
 
 def _run_stages(
-    result: Result, start: Stage, after: str | None, until: str, pipeline: Pipeline, checked: bool = False
+    result: Result, start: Stage, after: str | None, until: str, pipeline: Pipeline, checked: bool = False,
+    judge: Accept | None = None,
 ) -> None:  # fmt: skip
     """Run all steps after pass ``after`` of ``start`` (None: after its lowering), to the last one of ``until``.
 
-    ``checked``: the resources of MA-tile IR are, before the header of the text with its error bound is made.
+    ``checked``: the resources of MA-tile IR are.  ``judge`` rejects a result with MA-tile IR, or with an earlier stage
+    that is the last one.  Both come before the text, whose error bound takes long.
     """
-    module = result.modules[start.name]
-    for stage in STAGES[STAGES.index(start) : STAGE_NAMES.index(until) + 1]:
+    module, stages = result.modules[start.name], STAGES[STAGES.index(start) : STAGE_NAMES.index(until) + 1]
+    for stage in stages:
         todo = steps(stage, after, lowered=True) if stage is start else steps(stage)
         try:
             module, result.context = pipeline.run(todo, module, result.context)
@@ -148,3 +144,5 @@ def _run_stages(
         result.modules[stage.name] = module
         if checked and stage is MA_TILE:
             check_resources(module, result.context, result.tuned)
+        if judge is not None and stage is (MA_TILE if MA_TILE in stages else stages[-1]):
+            judge(result)

@@ -18,9 +18,10 @@ from nautilus.core.errors import (
 )
 from nautilus.core.fallbacks import PLAIN, SMALLER, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule, WarpgroupPlan
-from nautilus.driver import Request, Result, build_cubin, compile_file, next_request
+from nautilus.driver import Request, Result, build_cubin, compile_checked, compile_file, next_request
+from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.lowering.lower import lower
-from nautilus.passes import attempts
+from nautilus.passes import attempts, header
 from nautilus.passes.manager import Record
 from nautilus.runtime import nvrtc
 
@@ -205,6 +206,25 @@ def test_so_they_do_when_ptxas_refuses_them(spec: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(nvrtc, "parse_resources", spilling)
     result, _ = build_cubin(Request(spec))
     assert result.context.fallbacks == Fallbacks.of({"P__x": WITHOUT}) and asked
+
+
+def test_the_error_bound_is_that_of_the_plan_that_ptxas_accepts(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound of a plan that ptxas refuses is not computed, because its text is not made."""
+    real, asked, plans = nvrtc.parse_resources, list[str](), list[Schedule | None]()
+
+    def spilling(log: str) -> tuple[nvrtc.Resources, ...]:
+        asked.append(log)
+        return tuple(replace(r, spill_stores=8000) for r in real(log)) if len(asked) == 1 else real(log)
+
+    def stated(spec: Spec, precision: str, schedule: Schedule | None) -> str:
+        plans.append(schedule)
+        return "O <= 1"
+
+    monkeypatch.setattr(nvrtc, "parse_resources", spilling)
+    monkeypatch.setattr(header, "_bounds", stated)
+    result = compile_checked(Request(spec))
+    assert asked and result.context.fallbacks.taken
+    assert plans == [result.context.schedule]
 
 
 @pytest.mark.parametrize(("slower", "kept"), [(0.0, True), (1e6, False)])

@@ -1,15 +1,22 @@
-"""The roofline: the least time of a program's matrix instructions, special functions and bytes."""
+"""The roofline: the least time of a program's matrix instructions, special functions, other arithmetic and bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import COMBINERS, Op, Var, free_vars, walk
 from nautilus.core.index.sizes import nominal, volume
 from nautilus.core.records import dataclass
-from nautilus.cost.model import Estimate
+from nautilus.cost.instructions import integer_slots, issue_slots
+from nautilus.cost.model import Estimate, instruction_cycles
+from nautilus.planner.products.dots import dot_of
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.ir import Program
+from nautilus.scalar.rewriting import find_defs
+from nautilus.targets.limits import WARP
 from nautilus.targets.rates import machine
+from nautilus.targets.records import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +38,11 @@ class Roofline:
 
 
 def roofline(program: Program, found: Estimate, arch: str) -> Roofline:
-    """The lower bounds of ``program``'s MMA and special-function work, and of moving inputs and outputs once.
+    """The lower bounds of ``program``'s arithmetic, and of moving inputs and outputs once.
 
     Compute bounds hold at the nominal clock of ``arch``.  Of an input that the kernels do not read whole, such as a
-    table from which they gather rows, only what they read counts.
+    table from which they gather rows, only what they read counts.  ``program``: before definitions share kernels; of
+    other ones, the arithmetic of reductions does not count.
     """
     m = machine(arch)
     read, written = (
@@ -42,13 +50,54 @@ def roofline(program: Program, found: Estimate, arch: str) -> Roofline:
         for s in (Space.INPUT, Space.OUTPUT)
     )
     rate = m.dram_read if written < 0.1 * (read + written) else m.dram
+    mma, special, issue = (
+        sum(k.parts[unit] * k.clock for k in found.kernels) / m.clock for unit in ("mma", "special", "issue")
+    )
     floors = {
-        "mma": sum(k.parts["mma"] * k.clock for k in found.kernels) / m.clock,
-        "special functions": sum(k.parts["special"] * k.clock for k in found.kernels) / m.clock,
+        "mma": mma,
+        "special functions": special,
+        "arithmetic": min(issue, sum(_reductions(program, m))),
         "memory": min(read + written, found.bytes) / rate,
     }
     share = max(floors.values()) / found.seconds if found.seconds > 0 else 0.0
     return Roofline(floors, share, *binding_unit(found.parts, found.seconds))
+
+
+def _reductions(program: Program, m: Machine) -> Iterator[float]:
+    """The least seconds of each reduction whose terms are all different and that no matrix unit computes.
+
+    A term has an instruction, which may contain one operation on it too: a product that is added, or a sum of which the
+    largest one is taken.  What definitions of the same tensors compute of them may be computed once.  Terms under a
+    condition do not count, because a loop may leave them out, nor do those at sums of indices, as in windows, of which
+    neighbours share partial results.
+    """
+    seen = set[frozenset[str]]()
+    for d in find_defs(program).values():
+        if d.op is None or d.guard is not None or d.scatter is not None or dot_of(d) is not None or not _differ(d):
+            continue
+        read = frozenset(ld.buffer for ld in d.reads())
+        own = [] if read in seen else [e for e in walk(d.value) if isinstance(e, Op) and _is_counted(e, d)]
+        seen.add(read)
+        ops = [(e.op, e.args[0].dtype, e.dtype) for e in own]
+        dtype = d.value.dtype
+        if len(ops) < 2 and (d.op != "sum" or ops):
+            ops = [(COMBINERS[d.op].binary, dtype, dtype)]
+        slots = [issue_slots(*x) for x in ops]
+        integer = sum(integer_slots(*x, n) for x, n in zip(ops, slots, strict=True))
+        cycles = float(instruction_cycles(sum(slots), integer, m)) / WARP
+        yield points(d.axes) * cycles / (m.multiprocessors * m.clock)
+
+
+def _differ(d: Def) -> bool:
+    """Whether each axis of ``d`` is alone a position of what it reads, so that no two terms are the same one."""
+    alone = {x.name for ld in d.reads() for x in ld.index if isinstance(x, Var)}
+    return all(a.name in alone for a in d.axes)
+
+
+def _is_counted(e: Op, d: Def) -> bool:
+    """Whether ``e`` has an instruction at each term that neither a product nor a special-function unit contains."""
+    ours = e.op in ("add", "sub", "min", "max") or e.op in ("bit_and", "bit_or", "bit_xor")
+    return ours and {a.name for a in d.axes} <= free_vars(e)
 
 
 #: Part of an estimate -> the unit of the GPU that takes so long, if it works alone.

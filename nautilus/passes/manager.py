@@ -41,7 +41,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting.beside_params import beside_params
 from nautilus.targets.records import DEFAULT_TARGET
 
-_IN_TRIALS = Results(8192)  # steps on modules, and on each of their kernels
+_IN_TRIALS = Results(1 << 15)  # steps on modules, and on each of their kernels
 _DIVISIONS = Divisions()
 Options = Mapping[str, Any]
 

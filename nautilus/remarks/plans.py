@@ -49,7 +49,7 @@ def _floor(facts: Facts) -> Iterator[Remark]:
     e = facts.estimate
     if e.seconds < LEAST or not _known(facts):
         return
-    roof = roofline(facts.planned, e, facts.result.context.arch)
+    roof = roofline(facts.whole, e, facts.result.context.arch)
     if roof.share * TIMES >= 1:
         return
     k = max(e.kernels, key=lambda k: k.seconds)

@@ -55,14 +55,15 @@ class Remark:
 class Facts:
     """The source of all remarks: a finished compilation of a spec, with the programs that its passes saw.
 
-    ``chosen``: the program after ``choose-terms``; ``ordered``: the one after ``order-contractions``; ``planned``:
-    the one that ``fuse`` received, and ``defs`` its definitions by name.  ``estimate``: the prediction for the emitted
-    kernels.
+    ``chosen``: the program after ``choose-terms``; ``ordered``: the one after ``order-contractions``; ``whole``: the
+    one before reductions are cut into chunks; ``planned``: the one that ``fuse`` received, and ``defs`` its definitions
+    by name.  ``estimate``: the prediction for the emitted kernels.
     """
 
     result: Result
     chosen: Program
     ordered: Program
+    whole: Program
     planned: Program
     estimate: Estimate
     defs: Mapping[str, Def]

@@ -20,6 +20,7 @@ from nautilus.scalar.rewriting import find_defs
 
 _CHOSEN = "choose-terms"
 _ORDERED = "order-contractions"
+_WHOLE = SCALAR.before("split-k-update")
 _PLANNED = SCALAR.before("fuse")
 
 
@@ -31,13 +32,18 @@ class Watch:
 
     def after(self, record: Record) -> None:
         """Keep the module of ``record`` if remarks are made from it."""
-        if record.stage is SCALAR and record.name in (_CHOSEN, _ORDERED, _PLANNED):
+        if record.stage is SCALAR and record.name in (_CHOSEN, _ORDERED, _WHOLE, _PLANNED):
             self.seen[record.name] = record.module
 
     @property
     def planned(self) -> Program | None:
         """The program that ``fuse`` received; None before that."""
         return self.seen.get(_PLANNED)
+
+    @property
+    def whole(self) -> Program | None:
+        """The program whose reductions ``split-k-update`` may cut into chunks; None before that."""
+        return self.seen.get(_WHOLE)
 
 
 def remarks(result: Result, watch: Watch, given: bool = False) -> tuple[Remark, ...]:
@@ -50,7 +56,7 @@ def remarks(result: Result, watch: Watch, given: bool = False) -> tuple[Remark, 
         return ()
     planned = watch.seen[_PLANNED]
     facts = Facts(
-        result, watch.seen[_CHOSEN], watch.seen[_ORDERED], planned,
+        result, watch.seen[_CHOSEN], watch.seen[_ORDERED], watch.seen[_WHOLE], planned,
         estimate(result.modules["ma-tile"], result.context.arch), find_defs(planned),
     )  # fmt: skip
     found = list(products.remarks(facts))

@@ -38,13 +38,13 @@ class NoTimeline:
 
 def report(result: Result, history: History, watch: Watch, found: Sequence[Remark]) -> str:
     """The HTML text. Raises InputError for a compilation of a dump, or one that ended before CUDA C++."""
-    planned = watch.planned
-    if {SPEC.name, CUDA.name} - result.modules.keys() or planned is None:
+    whole = watch.whole
+    if {SPEC.name, CUDA.name} - result.modules.keys() or whole is None:
         raise InputError("a report needs a spec (.naut) that is compiled to CUDA C++")
     module = result.modules[MA_TILE.name]
     predicted = estimate(module, result.context.arch)
     title = f"{result.modules[SPEC.name].name} for {result.context.arch}"
-    roof = roofline(planned, predicted, result.context.arch)
+    roof = roofline(whole, predicted, result.context.arch)
     texts = linked(result.modules)
     marks = Statements.of(result.modules[SPEC.name])
     number = {d.name: n for n, d in enumerate(marks.all)}

@@ -49,6 +49,12 @@ input A: f16[N, N], B: f16[N, N]
 output C: f32[N, N]
 C[i, j] = max[k](f32(A[i, k]) + f32(B[k, j]))
 """
+PLACES = """
+dim N = 512
+input A: i32[N, N], B: i32[N, N]
+output C: i32[N, N]
+C[i, j] = argmin[k](A[i, k] // 4 + B[k, j] // 4)
+"""
 FILLED = """
 dim M = 4096, N = 4096, D = 64
 input Q: f16[M, D], K: f16[N, D], V: f16[N, D]
@@ -125,8 +131,13 @@ def test_windows_that_are_stored_because_that_is_faster_have_no_remark() -> None
 
 
 def test_a_time_far_above_the_lower_bound_names_the_unit_that_binds() -> None:
-    (r,) = loud(MAXIMUM)
+    (r,) = loud(PLACES)
     assert r.kind is Kind.FLOOR and "times the lower bound" in r.message and "bound by" in r.message
+    assert "(arithmetic)" in r.message  # the instructions of the terms, and not the bytes of the inputs
+
+
+def test_the_instructions_of_a_reduction_without_matrix_units_are_part_of_the_lower_bound() -> None:
+    assert loud(MAXIMUM) == []
 
 
 @pytest.mark.parametrize("name", ["attention/causal_prefill", "matmul/bias_gelu", "rowwise/softmax"])

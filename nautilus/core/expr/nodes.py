@@ -368,22 +368,28 @@ def rewrite(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
         return rule(e) or e
     done: dict[int, Expr] = {}
     stack = [e]
+    pop, push = stack.pop, stack.append
     while stack:
         node = stack[-1]
         if id(node) in done:
-            stack.pop()
+            pop()
             continue
-        built = node
-        if kids := children(node):
-            first = len(stack)
-            stack += [k for k in kids if id(k) not in done]
-            if len(stack) > first:
-                continue
-            for k in kids:
-                if done[id(k)] is not k:
-                    built = _rebuilt(node, tuple([done[id(k)] for k in kids]))
-                    break
-        stack.pop()
+        built, first = node, len(stack)
+        kids = node.args if type(node) is Op else children(node)
+        for k in kids:
+            at = id(k)
+            if at not in done:
+                if children(k):
+                    push(k)
+                else:  # at once: most nodes are numbers and variables
+                    done[at] = rule(k) or k
+        if len(stack) > first:
+            continue
+        for k in kids:
+            if done[id(k)] is not k:
+                built = _rebuilt(node, tuple([done[id(k)] for k in kids]))
+                break
+        pop()
         new = rule(built)
         done[id(node)] = built if new is None else new
     return done[id(e)]

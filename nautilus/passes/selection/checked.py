@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import TypeAlias
 
-from nautilus.core.errors import AssemblerError, ScheduleError
+from nautilus.core.errors import AssemblerError, ScheduleError, UnsupportedError
 from nautilus.core.records import dataclass
 from nautilus.cuda.module import CudaModule
 from nautilus.cuda.names import kernel_symbols
@@ -20,6 +20,7 @@ from nautilus.ma_tile.analysis.consumers import uses_wgmma
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.passes.attempts import Lower, Resources, note_spills
 from nautilus.passes.compilation import Request, Result
+from nautilus.passes.loading import load
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC
 from nautilus.passes.selection.assembly import doubtful, text_of
 
@@ -65,16 +66,18 @@ class KernelResources:
 class Checked:
     """What ptxas reports of the kernels in doubt of the last attempt of ``request``, and of its variants.
 
-    ``check`` runs ptxas.  ``to_ma_tile``: a result with the modules down to MA-tile IR; None where no lowering leads
-    there.
+    ``to_ma_tile``: a result with the modules down to MA-tile IR; None where no lowering leads there.
     """
 
-    def __init__(self, request: Request, check: Check, to_ma_tile: Lower) -> None:
-        self.request, self.check, self.to_ma_tile = request, check, to_ma_tile
+    def __init__(self, request: Request, to_ma_tile: Lower) -> None:
+        self.request, self.to_ma_tile = request, to_ma_tile
         self.known = KernelResources()
 
     def accept(self, result: Result) -> None:
-        """Raise ScheduleError for a kernel that ptxas makes slow."""
+        """Raise ScheduleError for a kernel that ptxas makes slow.
+
+        A result whose text follows may have a kernel without one: the lowering to text then says where it fails.
+        """
         request = self.request
         emitted = request.is_spec or CUDA.name in result.modules
         whole = self.to_ma_tile(result, request.until) if emitted else None
@@ -84,7 +87,12 @@ class Checked:
         module = whole.modules[MA_TILE.name]
         try:
             text = text_of(module, kernels, whole.modules.get(SPEC.name))
-            reason, found = self.check(text, whole.context.arch)
+        except UnsupportedError:
+            if request.until == CUDA.name and CUDA.name not in result.modules:
+                return
+            raise
+        try:
+            reason, found = _check(text, whole.context.arch)
             self.known.add(module, found)
             result.unchecked = reason if any(map(uses_wgmma, kernels)) else ""
             note_spills(request, result, text, found)
@@ -95,7 +103,13 @@ class Checked:
 
     def assemble(self, made: Result) -> list[Resources]:
         """The resources of the kernels in doubt of all variants of ``made``."""
-        return variant_resources(made, self.known, self.check)
+        return variant_resources(made, self.known, _check)
+
+
+def _check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
+    """:func:`nautilus.runtime.nvrtc.check`, which few compilations to text need."""
+    found: tuple[str, tuple[Resources, ...]] = load("nautilus.runtime.nvrtc:check")(module, arch)
+    return found
 
 
 def variant_resources(made: Result, known: KernelResources, check: Check) -> list[Resources]:

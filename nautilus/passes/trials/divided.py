@@ -42,7 +42,7 @@ class Divisions:
     """The division of each module that was asked for, and the modules of one kernel that all of them share."""
 
     def __init__(self) -> None:
-        self._of = Results(256)
+        self._of = Results(1 << 12)
         self._alike: dict[object, list[Any]] = {}
         self._plans = Results(4096)
 
