@@ -29,14 +29,6 @@ SHARE = {
     "alibi_prefill sm_80": 3,
     "f16 sm_80": 1,
 }
-#: Synchronisation in front of the copy of Q in a kernel that recomputes masked tiles, which is redundant: nothing is
-#: pending there, the next commit closes the group, and the rank-one loop has barriers after the last read of Q.
-REDUNDANT = {
-    ("O_masked", "AsyncWait: deleted", "cp.wait 0"),
-    ("O_masked", "AsyncWait: pending +1", "cp.wait 0"),
-    ("O_masked", "Barrier: deleted", "barrier"),
-    ("O_masked", "AsyncCommit: deleted", "cp.commit"),
-}
 
 
 @cache
@@ -58,8 +50,7 @@ def sample(name: str) -> list[Mutant]:
 def test_every_mutant_is_noticed(name: str) -> None:
     chosen = sample(name)
     survivors = [m for m in chosen if judge(program(name), m, range(2)).by == "survives"]
-    once = {(m.kernel, m.kind, m.text) for m in survivors}
-    assert chosen and len(once) == len(survivors) and once <= REDUNDANT
+    assert chosen and not survivors, [(m.kernel, m.kind, m.text) for m in survivors]
 
 
 #: recurrences whose states go from thread to thread: elements of the step before, and reductions over them

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars
-from nautilus.core.index.simplify import FALSE, TRUE, Ranges, simplify
+from nautilus.core.index.simplify import FALSE, TRUE, Ranges, bounds, simplify
 from nautilus.core.ops import map_regions, regions
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.mma_stages import is_wgmma
@@ -189,8 +189,10 @@ class _Outstanding:
                 body.append(op)
             if n == last:
                 body.append(WgCommit(op.span))
-        body.append(WgWait(1, (), self.volatile, loop.span))
-        body += self._guarded(calc("lt", loop.lo, Var(loop.var)), releases, loop, calc("sub", Var(loop.var), 1))
+        most = bounds(simplify(calc("sub", loop.hi, loop.lo), self.ranges), self.ranges)[1]
+        if most is None or most > 1:  # a loop of one iteration has none before it
+            body.append(WgWait(1, (), self.volatile, loop.span))
+            body += self._guarded(calc("lt", loop.lo, Var(loop.var)), releases, loop, calc("sub", Var(loop.var), 1))
         after = self._guarded(calc("lt", loop.lo, loop.hi), releases, loop, calc("sub", loop.hi, 1))
         return (replace(loop, body=tuple(body)), WgWait(0, loop.results, self.volatile, loop.span), *after)
 

@@ -87,6 +87,11 @@ def test_a_size_has_its_range_in_every_expression() -> None:
     assert bounds(Param("s", DType.I32)) == (None, None)
 
 
+def test_an_axis_that_a_module_does_not_have_has_stride_0() -> None:
+    given = Buffer("X", DType.F32, (4, 8), Space.INPUT, view_of=(4, 1, 8, 1), strides=(32, 2))
+    assert given.array_strides == (32, 0, 2, 0)
+
+
 def test_a_view_of_a_buffer_keeps_its_shape() -> None:
     b = Buffer("X", DType.F16, (M, 4), Space.INPUT).viewed((volume((M, 4)),))
     assert (b.array_shape, text(b.shape[0])) == ((M, 4), "M * 4")

@@ -265,9 +265,10 @@ def test_unmasked_global_write_past_the_end() -> None:
     caught(m, X, "global-out-of-bounds", "st.global Y[r + i, j]")
 
 
-def test_stage_outside_of_the_buffer() -> None:
-    m = edited("ld.shared s[0]", "ld.shared s[1]")
-    caught(m, X, "out-of-bounds", "ld.shared s[1]")
+@pytest.mark.parametrize("stage", [1, 2, -1])
+def test_stage_outside_of_the_buffer(stage: int) -> None:
+    m = edited("ld.shared s[0]", f"ld.shared s[{stage}]")
+    caught(m, X, "out-of-bounds", f"ld.shared s[{stage}]")
 
 
 def test_shared_memory_never_written() -> None:

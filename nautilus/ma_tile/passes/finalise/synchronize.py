@@ -236,15 +236,15 @@ class _Sync:
         return tuple(out), state
 
     def _loop(self, op: ForOp, state: State) -> tuple[tuple[MemOp, ...], State]:
-        """The loop after the wait that only its first iteration needs, and the state after the loop."""
+        """The loop after the wait and the barrier that only its first iteration needs, and the state after it."""
         plain, left = self._fixed_point(op, state)
-        entered = self._enter(op, state)
-        pending = self._ahead(_Frame(op.body, None), entered)
-        if pending is not None:
-            ready = state.wait(pending).barrier()
+        pending = self._ahead(_Frame(op.body, None), self._enter(op, state))
+        first = (Barrier(),) if pending is None else (AsyncWait(pending), Barrier())
+        if pending is not None or (_barriers(plain) and (state.read or state.written) and self._iterations(op)[1] > 1):
+            ready = (state if pending is None else state.wait(pending)).barrier()
             inside, after = self._fixed_point(op, ready)
             if _barriers(inside) < _barriers(plain):
-                return (AsyncWait(pending), Barrier(), inside), after
+                return (*first, inside), after
         return (plain,), left
 
     def _fixed_point(self, op: ForOp, state: State) -> tuple[ForOp, State]:

@@ -1,7 +1,8 @@
 """Issues warpgroup MMAs asynchronously, so that other work runs beside them, and waits only where it is necessary.
 
 Before this pass every MMA is synchronous.  The pass makes each of them asynchronous in a group of its own
-(``wg.fence``, MMA, ``wg.commit``) and places ``wg.wait n`` as late as it may stand.  Groups retire in
+(``wg.fence``, MMA, ``wg.commit``) and places ``wg.wait n`` as late as it may stand.  An MMA that adds to the one right
+before it, with both operands in shared memory, is in the group of that one.  Groups retire in
 order, so n is the number of younger groups that may stay outstanding.  Each group has its fence, also where no fragment
 was touched since the last one: the assembler may move registers there (its C7519).  A group must be retired before
 
@@ -206,12 +207,24 @@ class _Line:
 
     def _issue(self, op: MmaOp) -> None:
         self.retire(self._needed(op))
-        self.out += [WgFence(op.span), replace(op, is_async=True), WgCommit(op.span)]
         if op.acc is not None:
             self.spent.add(op.acc.name)
+        if self._continues(op):
+            self.out[-1:] = [replace(op, is_async=True), WgCommit(op.span)]
+            last = self.groups[-1]
+            self.groups[-1] = replace(last, result=op.result, buffers=last.buffers | _buffers(op))
+            return
+        self.out += [WgFence(op.span), replace(op, is_async=True), WgCommit(op.span)]
         operand = op.a.name if isinstance(op.a, Frag) else None
         acc = op.acc.name if op.acc is not None else None
         self.groups.append(_Group(op.result, operand, acc, _buffers(op)))
+
+    def _continues(self, op: MmaOp) -> bool:
+        """Whether ``op`` adds to the MMA right before it, which releases nothing before, so that one group has both."""
+        if not self.groups or not isinstance(self.out[-1], WgCommit) or isinstance(op.a, Frag):
+            return False
+        last = self.groups[-1]
+        return op.acc == last.result and last.operand is None and not last.after and op.acc.name in self.work.passed_on
 
     def _needed(self, op: MemOp) -> int:
         """How many of the oldest groups ``op`` has to wait for."""

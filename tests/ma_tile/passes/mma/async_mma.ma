@@ -227,15 +227,47 @@
 
 ; CASE: a loop that may not run releases nothing then
 ; INPUT: product.ma
-; EDIT: for t in 0..3 => for t in 0..i0
+; EDIT: for t in 0..3 => for t in 0..i0 * 3
 ; PLAN: {"mapping": {"engine": "warpgroup", "stages": 3}}
 ; FIRST: specialise-warps
 ; RUN: async-mma
 ; COMPLETE: allocate-shared, synchronize
 ; CHECK: wg.wait 1
 ; CHECK: wg.wait 0 %c
-; CHECK: if i0 >= 1 {
+; CHECK: if i0{{.*}} >= 1 {
 ; CHECK-NEXT: mbar.arrive empty_a_b[a_b_done_stage] each warp
+
+; CASE: a loop of one iteration at most leaves no group outstanding
+; INPUT: product.ma
+; EDIT: for t in 0..3 => for t in 0..i0
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 3}}
+; FIRST: specialise-warps
+; RUN: async-mma
+; COMPLETE: allocate-shared, synchronize
+; CHECK: role consumers
+; CHECK: wg.commit
+; CHECK-NEXT: advance a_b
+; CHECK-NEXT: yield %next
+; CHECK-NEXT: }
+; CHECK-NEXT: wg.wait 0 %c
+; CHECK-NEXT: if i0 >= 1 {
+; CHECK-NEXT: mbar.arrive empty_a_b[a_b_done_stage] each warp
+
+; CASE: MMAs that add to one another are one group
+; INPUT: product.ma
+; EDIT: %next = mma wgmma.f16 smem a[consumer] swizzle 128, smem b[0] swizzle 128 + %acc => %half = mma wgmma.f16 smem a[consumer] swizzle 128, smem b[0] swizzle 128 + %acc over k : f32[i: 64, j: 64] #acc\n      %next = mma wgmma.f16 smem a[consumer] swizzle 128, smem b[0] swizzle 128 + %half
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 3, "outstanding_mma": false}}
+; FIRST: specialise-warps
+; RUN: async-mma
+; AGAIN
+; COMPLETE: allocate-shared, synchronize
+; CHECK: role consumers
+; CHECK: wg.fence
+; CHECK-NEXT: %half = mma {{.*}} + %acc over k async
+; CHECK-NEXT: %next = mma {{.*}} + %half over k async
+; CHECK-NEXT: wg.commit
+; CHECK-NEXT: wg.wait 0 %next
+; CHECK-NOT: wg.fence
 
 ; CASE: the state of releases advances with the tiles of other consumers
 ; INPUT: product_one_consumer.ma
