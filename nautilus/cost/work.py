@@ -107,6 +107,7 @@ class Counter:
         self.flight = 0
         self.counts = Counts()
         self.reads = Reads(self.shapes)
+        self.every = True  # whether all values of the loops around are counted, so that their boxes are those of a tile
         self.unpipelined: dict[str, float] = {}  # bytes a tile of loads outside pipelines
         self.pipelines: dict[str, tuple[int, bool]] = {}
         self.stored: set[str] = set()
@@ -255,10 +256,12 @@ class Counter:
         outer, self.iterations = self.iterations, (op.var, low, trips)
         self.reads.carried(op)
         around, self.unrolled = self.unrolled, self.unrolled * (op.unroll or 1)
-        for value, share in choices(op, low, high, self.segments) or [(inner[op.var], 1.0)]:
+        segments = choices(op, low, high, self.segments)
+        every, self.every = self.every, self.every and (not segments or len(segments) == np.max(trips))
+        for value, share in segments or [(inner[op.var], 1.0)]:
             chosen = {op.var: value, f"{op.var}#": (value, value)} if share < 1 else {}
             self.block(op.body, times * trips * share, inner | chosen, op)
-        self.unrolled = around
+        self.unrolled, self.every = around, every
         self.iterations = outer
         self.depth -= 1
         if any(isinstance(x, ma.AsyncWait | ma.TmaLoad) and getattr(x, "mbar", None) is None for x in op.body):
@@ -469,7 +472,7 @@ class Counter:
         self.counts.read = self.counts.read + times * size * share
         if not self.depth:
             self.unpipelined[slot.buffer] = float(size)
-        self.reads.add(buffer, index, {a.name: a.size for a in s.axes}, env)
+        self.reads.add(buffer, index, {a.name: a.size for a in s.axes}, env, times if self.every else 1.0)
 
 
 #: op class -> what counts it; :meth:`Counter.block` counts those with ops inside
