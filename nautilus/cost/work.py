@@ -33,6 +33,7 @@ from nautilus.cost.accesses import (
 from nautilus.cost.counts import Counts, Work
 from nautilus.cost.estimates import (
     choices,
+    chosen_rows,
     estimated,
     loop_end,
     segment_rows,
@@ -98,9 +99,8 @@ class Counter:
             self.env = {tiles.var: number // cluster, tiles.iteration: np.asarray(0), CONSUMER: np.asarray(0)}
             self.env["block"] = number % cluster
             self.env |= {op.var: number for op in ma.walk_ops(kernel.body) if isinstance(op, TileFirst)}
-        self.starts = starts_of(kernel)
-        self.segments = segment_rows(kernel, self.shapes)
-        self.windows = window_ends(kernel, self.starts)
+        self.starts, self.segments = starts_of(kernel), segment_rows(kernel, self.shapes)
+        self.windows, self.rows = window_ends(kernel, self.starts), chosen_rows(kernel, self.shapes)
         for name, e in kernel.decode:
             self.env[name] = self._loop_end(name, e, self.env)
         self.order = tiles.order if tiles is not None else "none"
@@ -194,8 +194,8 @@ class Counter:
 
     # -- structure ------------------------------------------------------------------------------
     def _loop_end(self, name: str, e: Expr, env: Mapping[str, Any]) -> Any:
-        """The value of variable ``name`` at which a loop starts or ends."""
-        return loop_end(e, env, self.segments, self.windows, starts=name in self.starts)
+        """The value of variable ``name``, at which a loop starts or ends, or an element that chooses rows."""
+        return loop_end(e, env, self.segments, self.windows, starts=name in self.starts, rows=self.rows.get(name, 0))
 
     def block(
         self, body: tuple[MemOp, ...], times: Any, env: dict[str, Any], loop: ma.ForOp | None = None
@@ -261,8 +261,7 @@ class Counter:
         for value, share in segments or [(inner[op.var], 1.0)]:
             chosen = {op.var: value, f"{op.var}#": (value, value)} if share < 1 else {}
             self.block(op.body, times * trips * share, inner | chosen, op)
-        self.unrolled, self.every = around, every
-        self.iterations = outer
+        self.unrolled, self.every, self.iterations = around, every, outer
         self.depth -= 1
         if any(isinstance(x, ma.AsyncWait | ma.TmaLoad) and getattr(x, "mbar", None) is None for x in op.body):
             self.counts.waits = self.counts.waits + times * trips
