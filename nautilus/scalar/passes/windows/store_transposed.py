@@ -28,6 +28,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, rewrite
 from nautilus.core.expr.products import strip_lossless_conversions
 from nautilus.core.index.linear import linear
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, parts_allowed
 from nautilus.core.types import DType
@@ -105,7 +106,7 @@ def _place(program: Program, d: Def, ld: Load, own: frozenset[str]) -> int | Non
     ]
     others = {x for n, e in enumerate(ld.index) if n not in alone for x in free_vars(e)}
     free = [n for n in alone if not free_vars(ld.index[n]) & others]
-    return max(free, key=lambda n: b.shape[n] if isinstance(b.shape[n], int) else 0, default=None)
+    return max(free, key=lambda n: nominal(b.shape[n]), default=None)
 
 
 def _is_row(length: int, dtype: DType) -> bool:
