@@ -22,13 +22,14 @@ from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Param, Var, free_vars, loads, walk
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import simplify
-from nautilus.core.index.sizes import nominal_size
+from nautilus.core.index.sizes import nominal, nominal_size
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import TmaLoad, TmaStore
-from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, GlobalLoad, GlobalStore, LetOp, MemKernel, walk_ops
+from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, GlobalLoad, GlobalStore, IfOp, LetOp, MemKernel, walk_ops
 
 Segments: TypeAlias = "Mapping[str, tuple[int, int]]"
 
+_ROW = 4099  # elements of a row of a tensor of rows, as far as it is known which ones they choose; a prime
 FAR = 1 << 30  # beyond any size, and so far from the limits of i32 that positions do not wrap
 MOST_SEGMENTS = 64  # segments that are evaluated one by one; they represent all others
 _TRIED = 64  # numbers of which one search evaluates an expression at the same time
@@ -41,6 +42,44 @@ def estimated(e: Expr, env: Mapping[str, Any]) -> Any:
 
 def _placeholder(e: Expr) -> Any:
     return np.asarray(True if e.dtype is DType.BOOL else nominal_size(e) if isinstance(e, Param) else 0)
+
+
+def chosen_rows(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[str, int]:
+    """The variables of ``kernel`` that are elements of tensors and choose rows, each with the number of the rows.
+
+    Bounds, conditions and other variables do not depend on them, and they are the same in all iterations.
+    """
+    ops = list(walk_ops(kernel.body))
+    varied = {op.var for op in ops if isinstance(op, ForOp)}
+    for op in ops:
+        if isinstance(op, LetOp) and free_vars(op.expr) & varied:
+            varied.add(op.var)
+    named = dict((*kernel.decode, *((op.var, op.expr) for op in ops if isinstance(op, LetOp))))
+    other = [*named.values(), *(e for op in ops if isinstance(op, ForOp) for e in (op.lo, op.hi))]
+    other += [op.cond for op in ops if isinstance(op, IfOp)]
+    read = frozenset[str]().union(*map(free_vars, other))
+    single = {name for name, e in named.items() if len({*loads(e)}) == 1} - read - varied
+    rows: dict[str, int] = {}
+    for op in ops:
+        if isinstance(op, AsyncCopy | GlobalLoad | TmaLoad):
+            for e, n in zip(op.index, buffers[op.buffer].shape, strict=True):
+                if isinstance(e, Var) and e.name in single:
+                    rows[e.name] = max(rows.get(e.name, 1), nominal(n))
+    return rows
+
+
+def _chosen_row(e: Expr, env: Mapping[str, Any], rows: int) -> Any:
+    """The one of ``rows`` that an element in ``e`` chooses: neighbouring elements choose different ones."""
+
+    def read(n: Expr) -> Any:
+        if not isinstance(n, Load):
+            return _placeholder(n)
+        place = np.asarray(0)
+        for i in n.index:
+            place = place * _ROW + estimated(i, env)
+        return place % rows
+
+    return evaluate(e, env, read)
 
 
 def starts_of(kernel: MemKernel) -> frozenset[str]:
@@ -196,13 +235,18 @@ def _limits(exprs: Iterable[Expr], buffers: Collection[str], among: Callable[...
     return {name: most for name, most in found.items() if name in buffers}
 
 
-def loop_end(e: Expr, env: Mapping[str, Any], segments: Segments, windows: Mapping[str, int], *, starts: bool) -> Any:
+def loop_end(
+    e: Expr, env: Mapping[str, Any], segments: Segments, windows: Mapping[str, int], *, starts: bool, rows: int = 0
+) -> Any:
     """``e``, at which a loop ``starts`` or ends.
 
     Every element that it reads is far below any size if a loop starts at it, else one that :func:`spread` says.
     An element of which the other extreme makes the loop longer is that, such as the length of a window that ends at it.
     ``segments``: their length and number by the tensors that have their ends; ``windows``: the ends of windows.
+    ``rows``: ``e`` is no end, but chooses one of them (:func:`chosen_rows`).
     """
+    if rows:
+        return _chosen_row(e, env, rows)
     far = FAR // max(1, _factor(e))  # a product of it with a constant wraps no more than it does
     usual, other = (-far, far) if starts else (far, -far)
 

@@ -24,6 +24,7 @@ from nautilus.cost.estimates import estimated
 from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, walk_ops
 
 Index = tuple[Expr, ...]
+NOWHERE = 1 << 40  # the first position of an empty box, whose last one is less
 
 
 @dataclass(slots=True)
@@ -36,6 +37,19 @@ class Access:
     lows: list[Any]
     highs: list[Any]
     extents: list[int]
+
+    def of_tiles(self, read: Any) -> Access:
+        """This access, which is empty for the tiles that do not ``read``."""
+        if np.all(read):
+            return self
+        lows, highs = ([np.where(read, e, end) for e in x] for x, end in ((self.lows, NOWHERE), (self.highs, -NOWHERE)))
+        return Access(lows, highs, self.extents)
+
+    def joined(self, other: Access) -> Access:
+        """The smallest boxes around both."""
+        lows = [np.minimum(a, b) for a, b in zip(self.lows, other.lows, strict=True)]
+        highs = [np.maximum(a, b) for a, b in zip(self.highs, other.highs, strict=True)]
+        return Access(lows, highs, [max(n, m) for n, m in zip(self.extents, other.extents, strict=True)])
 
 
 def both_ends(env: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -98,8 +112,10 @@ class Reads:
 
         return [max((nominal(n), *chosen(e))) for n, e in zip(self._buffers[buffer].shape, index, strict=True)]
 
-    def add(self, buffer: str, index: Index, sizes: Mapping[str, int], env: dict[str, Any]) -> None:
-        """Extend the ranges that every tile reads of ``buffer``.
+    def add(
+        self, buffer: str, index: Index, sizes: Mapping[str, int], env: dict[str, Any], times: Any = 1.0
+    ) -> None:  # fmt: skip
+        """Extend the ranges that every tile with ``times`` above 0 reads of ``buffer``.
 
         The index of a prefetch may jump at either end of the loop, so the second and the last but one value count too.
         """
@@ -112,11 +128,10 @@ class Reads:
         low, high = {a: np.asarray(0) for a in sizes}, {a: np.asarray(n - 1) for a, n in sizes.items()}
         places = (first, second, before, last) if ranged else (first,)
         points = [[estimated(e, at | tile) for e in index] for at in places for tile in (low, high)]
-        new = _around(points, extents)
+        new = _around(points, extents).of_tiles(np.asarray(times) > 0)
         number = next((n for n in range(PARTS) if not self._is_far(new, self.boxes.get((buffer, n)))), PARTS - 1)
         if (known := self.boxes.get((buffer, number))) is not None:
-            points += [known.lows, known.highs]
-            new = _around(points, [max(n, m) for n, m in zip(extents, known.extents, strict=True)])
+            new = new.joined(known)
         self.boxes[buffer, number] = new
 
     @staticmethod
@@ -125,6 +140,8 @@ class Reads:
         if known is None:
             return False
         for low, high, other_low, other_high in zip(new.lows, new.highs, known.lows, known.highs, strict=True):
+            if np.any(low > high) or np.any(other_low > other_high):
+                continue  # tiles that read nothing
             gap = np.maximum(low - other_high, other_low - high)
             if np.all(gap > np.maximum(high - low, other_high - other_low) + 1):
                 return True

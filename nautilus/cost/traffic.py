@@ -170,8 +170,9 @@ class _Box:
         size: Any = np.full(n, float(b.dtype.bytes))  # without what other boxes have as well
         moved: Any = size
         factor = 1
+        reads: Any = True  # whether the box of a tile has a position
         for low, high, extent in reversed(list(zip(access.lows, access.highs, access.extents, strict=True))):
-            most = extent - 1
+            most, reads = extent - 1, reads & (np.asarray(low) <= high)
             low, high = np.clip(low, 0, most), np.clip(high, 0, most)
             keys = keys + low * factor
             size = size * _apart(low, high)
@@ -180,6 +181,7 @@ class _Box:
             if not whole and factor * b.dtype.bytes < SECTOR:
                 moved = np.ceil(moved / SECTOR) * SECTOR
             factor *= extent
+        size, moved = np.where(reads, size, 0.0), np.where(reads, moved, 0.0)
         return _Box(np.broadcast_to(keys, (n,)), np.broadcast_to(size, (n,)), np.broadcast_to(moved, (n,)))
 
     def of_blocks(self, step: int, count: int) -> float:

@@ -33,6 +33,7 @@ from nautilus.cost.accesses import (
 from nautilus.cost.counts import Counts, Work
 from nautilus.cost.estimates import (
     choices,
+    chosen_rows,
     estimated,
     loop_end,
     segment_rows,
@@ -98,15 +99,15 @@ class Counter:
             self.env = {tiles.var: number // cluster, tiles.iteration: np.asarray(0), CONSUMER: np.asarray(0)}
             self.env["block"] = number % cluster
             self.env |= {op.var: number for op in ma.walk_ops(kernel.body) if isinstance(op, TileFirst)}
-        self.starts = starts_of(kernel)
-        self.segments = segment_rows(kernel, self.shapes)
-        self.windows = window_ends(kernel, self.starts)
+        self.starts, self.segments = starts_of(kernel), segment_rows(kernel, self.shapes)
+        self.windows, self.rows = window_ends(kernel, self.starts), chosen_rows(kernel, self.shapes)
         for name, e in kernel.decode:
             self.env[name] = self._loop_end(name, e, self.env)
         self.order = tiles.order if tiles is not None else "none"
         self.flight = 0
         self.counts = Counts()
         self.reads = Reads(self.shapes)
+        self.every = True  # whether all values of the loops around are counted, so that their boxes are those of a tile
         self.unpipelined: dict[str, float] = {}  # bytes a tile of loads outside pipelines
         self.pipelines: dict[str, tuple[int, bool]] = {}
         self.stored: set[str] = set()
@@ -193,8 +194,8 @@ class Counter:
 
     # -- structure ------------------------------------------------------------------------------
     def _loop_end(self, name: str, e: Expr, env: Mapping[str, Any]) -> Any:
-        """The value of variable ``name`` at which a loop starts or ends."""
-        return loop_end(e, env, self.segments, self.windows, starts=name in self.starts)
+        """The value of variable ``name``, at which a loop starts or ends, or an element that chooses rows."""
+        return loop_end(e, env, self.segments, self.windows, starts=name in self.starts, rows=self.rows.get(name, 0))
 
     def block(
         self, body: tuple[MemOp, ...], times: Any, env: dict[str, Any], loop: ma.ForOp | None = None
@@ -255,11 +256,12 @@ class Counter:
         outer, self.iterations = self.iterations, (op.var, low, trips)
         self.reads.carried(op)
         around, self.unrolled = self.unrolled, self.unrolled * (op.unroll or 1)
-        for value, share in choices(op, low, high, self.segments) or [(inner[op.var], 1.0)]:
+        segments = choices(op, low, high, self.segments)
+        every, self.every = self.every, self.every and (not segments or len(segments) == np.max(trips))
+        for value, share in segments or [(inner[op.var], 1.0)]:
             chosen = {op.var: value, f"{op.var}#": (value, value)} if share < 1 else {}
             self.block(op.body, times * trips * share, inner | chosen, op)
-        self.unrolled = around
-        self.iterations = outer
+        self.unrolled, self.every, self.iterations = around, every, outer
         self.depth -= 1
         if any(isinstance(x, ma.AsyncWait | ma.TmaLoad) and getattr(x, "mbar", None) is None for x in op.body):
             self.counts.waits = self.counts.waits + times * trips
@@ -469,7 +471,7 @@ class Counter:
         self.counts.read = self.counts.read + times * size * share
         if not self.depth:
             self.unpipelined[slot.buffer] = float(size)
-        self.reads.add(buffer, index, {a.name: a.size for a in s.axes}, env)
+        self.reads.add(buffer, index, {a.name: a.size for a in s.axes}, env, times if self.every else 1.0)
 
 
 #: op class -> what counts it; :meth:`Counter.block` counts those with ops inside

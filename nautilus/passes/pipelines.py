@@ -138,6 +138,7 @@ SCALAR = Stage(
         "axes.split_residues:SplitResidues",
         "windows.taps_to_columns:TapsToColumns",
         *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),
+        "windows.store_transposed:StoreTransposed",
         *("operands.store_matrices:StoreMatrices", "operands.store_masked:StoreMasked"),
         *("operands.store_operands:StoreOperands", "results.store_tables:StoreTables"),
         *("axes.flatten_contractions:FlattenContractions", "windows.slide_windows:SlideWindows"),

@@ -217,3 +217,25 @@ def test_rows_of_a_box_that_the_tensor_has_in_part_take_longer(length: int, swiz
     load = TmaLoad(Slot("s", integer(0), swizzle), "X", index)
     buffer = Buffer("X", DType.BF16, (4, 4096, length), Space.INPUT)
     assert box_rows(load, axes, buffer, {}) == 1.0 + (OUTSIDE - 1.0) * share
+
+
+def test_blocks_read_the_matrices_that_a_table_chooses() -> None:
+    """A product of blocks of rows with matrices by a table: 140 us on an H200, and 80 with one matrix for all."""
+    text = (
+        "dim B = 64, M = 64, N = 1024, K = 1024, E = 32\ninput x: bf16[B * M, K], w: bf16[E, K, N], at: i32[B]\n"
+        "output y: bf16[B * M, N]\nassume 0 <= at[b] < E\ny[r, n] = sum[k](x[r, k] * w[at[r // M], k, n])\n"
+    )
+    module = compile_file(Request(Path("given.naut"), ARCH, text=text, until="ma-tile")).modules["ma-tile"]
+    assert estimate(module, ARCH).bytes > 2 * (2 * 64 * 64 * 1024 + 32 * 1024 * 1024)
+
+
+def test_tiles_read_the_matrices_of_the_segments_that_they_meet() -> None:
+    """With the matrices of all segments in the box of a tile, every wave would read all of them."""
+    text = (
+        "dim T = 8192, E = 32, K = 1024, N = 2048\ninput X: bf16[T, K], W: bf16[E, N, K], off: i32[E + 1]\n"
+        "output Y: bf16[T, N]\nassume 0 <= off[e] <= T\n"
+        "Y[t, n] = sum[e: E, k | off[e] <= t and t < off[e + 1]](X[t, k] * W[e, n, k])\n"
+    )
+    module = compile_file(Request(Path("given.naut"), ARCH, text=text, until="ma-tile")).modules["ma-tile"]
+    once = 2 * (8192 * 1024 + 32 * 2048 * 1024 + 8192 * 2048)
+    assert once <= estimate(module, ARCH).bytes < 1.6 * once
