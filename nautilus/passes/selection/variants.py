@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import partial
 from itertools import permutations, product
-from math import inf, isqrt, lcm, prod
+from math import inf, lcm, prod
 
 from nautilus.core.errors import AssemblerError, DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
 from nautilus.core.expr.nodes import Param, Reduce, walk
@@ -51,7 +51,7 @@ from nautilus.passes.selection.dispatch_tree import (
 
 VARIED = 3  # dims whose sizes vary
 #: number of varied dims -> sizes for which the planner makes schedules, along each of them
-PLANNED = {1: (1, 16, 64, 256, 1024, 4096, 16384, 65536), 2: (16, 256, 4096), 3: (16, 2048)}
+PLANNED = {1: (1, 16, 64, 192, 256, 1024, 4096, 16384, 65536), 2: (16, 256, 4096), 3: (16, 2048)}
 BATCHES = (1, 64)  # of three varied dims, the sizes of the first one for which it does, instead of those
 FEW = 1024  # up to this size of one varied dim, it also does between two sizes whose schedules differ
 #: bounds of the other sizes of a recurrence, under which its positions may leave the GPU idle: with bounds of the steps
@@ -62,7 +62,7 @@ LONG = 65536  # length of a reduced dim for which it does, with each of these si
 BESIDE = (1, 64)
 #: number of varied dims -> sizes at which variants are compared, along each of them
 GRID = {
-    1: (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 1 << 20),
+    1: (1, 4, 16, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 1 << 20),
     2: (1, 16, 128, 1024, 8192, 65536),
     3: (1, 32, 512, 8192),
 }
@@ -241,12 +241,12 @@ class _Schedules:
                 yield {small.name: _steps(small, BESIDE), other.name: _steps(other, [LONG])}
 
     def _between(self, low: Point, high: Point) -> Iterator[tuple[str, Point]]:
-        """The size of the only varied dim in the middle between two small ones whose schedules differ."""
+        """The power of 2 in the middle between two small sizes of the only varied dim whose schedules differ."""
         if len(high) != 1 or len(low) != 1 or max(high.values()) > FEW:
             return
         first, last = (self.fixed(_name(x), x, SCALAR.name) for x in (low, high))
         (dim,) = varied(self.spec)
-        middle = nearest(dim, isqrt(low[dim.name] * high[dim.name]))
+        middle = nearest(dim, 1 << (low[dim.name] * high[dim.name]).bit_length() // 2)
         if first != last and low[dim.name] < middle < high[dim.name]:
             yield from ((_name(p), p) for p in _points(self.spec, {dim.name: [middle]}))
 
