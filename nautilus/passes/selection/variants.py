@@ -366,7 +366,7 @@ class _Family:
         """A plan that is refused at runtime sizes may be refused at fixed ones too, where another one follows.
 
         It is refused as well where the program has other definitions at these sizes, or a kernel of it a tile as long
-        as a row; its chunks of reductions may be legal then, in kernels that are planned at runtime sizes.
+        as a row; its chunks of reductions may be legal then, with the plans of kernels that the program has too.
         """
         tried: Schedule | None = None
         for until in (SCALAR.name, MA_TILE.name):
@@ -379,16 +379,18 @@ class _Family:
                 return self._compiled(self.begin + name, plan, made_for=sizes)
             except REFUSED:
                 tried = plan
-        below = _below(self.schedules.spec, sizes)
+        below, found = _below(self.schedules.spec, sizes), None
         self.refused.append((tried, below))
         own = None if below or tried is None else _grafted(first.schedule, tried)
         if tried is not None and tried.splits and tried.splits not in self.chunks:
             self.chunks.append(tried.splits)
             own = Schedule(splits=tried.splits)
         try:
-            return None if own is None else self._compiled(self.begin + name, own, made_for=sizes)
+            found = None if own is None else self._compiled(self.begin + name, own, made_for=sizes)
+            again = None if found is None or tried is None else _grafted(found.schedule, tried)
+            return found if again is None else self._compiled(self.begin + name, again, made_for=sizes) or found
         except REFUSED:
-            return None
+            return found
 
     def _bounded(self) -> Iterator[Candidate | None]:
         """The plans at runtime sizes under the bounds of the refused ones.  Of one plan, the largest bounds suffice."""
@@ -413,9 +415,8 @@ def _grafted(own: Schedule, other: Schedule) -> Schedule | None:
     def planned(k: KernelPlan) -> object:
         return k.name, k.ops, k.phases, [(a.name, a.role) for a in k.axes]
 
-    plans = {k.name: k for k in other.kernels}
-    kernels = tuple(o if (o := plans.get(k.name)) and planned(o) == planned(k) else k for k in own.kernels)
-    made = replace(own, kernels=kernels)
+    plans = {k.name: o for o in other.kernels for k in own.kernels if planned(o) == planned(k)}
+    made = replace(own, kernels=tuple(plans.get(k.name, k) for k in own.kernels))
     return None if made == own else made
 
 
