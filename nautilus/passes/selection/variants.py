@@ -410,10 +410,10 @@ def _share(below: Sequence[SizeFact]) -> float:
 
 
 def _grafted(own: Schedule, other: Schedule) -> Schedule | None:
-    """``own`` with the plans that ``other`` has for kernels of the same definitions and axes; None without any."""
+    """``own`` with the plans of ``other`` for equal kernels whose whole axes have tiles as long; None without any."""
 
     def planned(k: KernelPlan) -> object:
-        return k.name, k.ops, k.phases, [(a.name, a.role) for a in k.axes]
+        return k.name, k.ops, k.phases, [(a.name, a.role, a.tile if a.role == "tile" else 0) for a in k.axes]
 
     plans = {k.name: o for o in other.kernels for k in own.kernels if planned(o) == planned(k)}
     made = replace(own, kernels=tuple(plans.get(k.name, k) for k in own.kernels))
