@@ -2,7 +2,7 @@
 
 A variant is legal at some sizes only (:mod:`nautilus.core.schedule.dispatch`).  Its predicted time is infinite at other
 ones, and a leaf has a variant only if the bounds of its path keep all sizes within those of the variant.  A tree has
-the cost of the sum of the logarithms of all times, and :data:`SAVES` for each threshold.
+the cost of the sum of the logarithms of all times, and :data:`COMPARES` for each threshold.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from nautilus.passes.manager import divided
 from nautilus.targets.limits import limits
 
 LEVELS = 4  # thresholds one below the other in the decision tree
-SAVES = 0.1  # least logarithm of the ratio of times that a variant or a threshold saves, summed over the grid
+SAVES = 0.1  # least logarithm of the ratio of times that a variant saves, summed over the grid
+COMPARES = 0.03  # the same for a threshold, which is one comparison on the host
 FAR = 0.5  # logarithm of the ratio of times, beyond which a candidate is not predicted at sizes further away
 NEAR = 8  # times a size of the grid, the next one up to which thresholds are placed in factors of 2; else of 4
 FINE = 16  # a threshold is found to within 1 / FINE of the next size of the grid
@@ -266,13 +267,13 @@ class _Search:
         rows, found = self.rows_of(box), self._leaf(box)
         least = sum(min(times) for _, times in rows)
         for axis, most in self._cuts(rows) if levels else ():
-            if found[0] - least <= SAVES:
+            if found[0] - least <= COMPARES:
                 break  # no threshold can be worth its cost
             low, high = box[axis]
             a, within = self.tree((*box[:axis], (low, most), *box[axis + 1 :]), levels - 1)
             b, beyond = self.tree((*box[:axis], (most + 1, high), *box[axis + 1 :]), levels - 1)
-            if a + b + SAVES < found[0]:
-                found = a + b + SAVES, Threshold(self.names[axis], most, within, beyond)
+            if a + b + COMPARES < found[0]:
+                found = a + b + COMPARES, Threshold(self.names[axis], most, within, beyond)
         return found
 
     def _leaf(self, box: _Box) -> tuple[float, Dispatch]:

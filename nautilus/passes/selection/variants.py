@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import partial
 from itertools import permutations, product
-from math import inf, isqrt, lcm, prod
+from math import inf, lcm, prod
 
 from nautilus.core.errors import AssemblerError, DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
 from nautilus.core.expr.nodes import Param, Reduce, walk
@@ -51,7 +51,7 @@ from nautilus.passes.selection.dispatch_tree import (
 
 VARIED = 3  # dims whose sizes vary
 #: number of varied dims -> sizes for which the planner makes schedules, along each of them
-PLANNED = {1: (1, 16, 64, 256, 1024, 4096, 16384, 65536), 2: (16, 256, 4096), 3: (16, 2048)}
+PLANNED = {1: (1, 16, 64, 192, 256, 1024, 4096, 16384, 65536), 2: (16, 256, 4096), 3: (16, 2048)}
 BATCHES = (1, 64)  # of three varied dims, the sizes of the first one for which it does, instead of those
 FEW = 1024  # up to this size of one varied dim, it also does between two sizes whose schedules differ
 #: bounds of the other sizes of a recurrence, under which its positions may leave the GPU idle: with bounds of the steps
@@ -62,7 +62,7 @@ LONG = 65536  # length of a reduced dim for which it does, with each of these si
 BESIDE = (1, 64)
 #: number of varied dims -> sizes at which variants are compared, along each of them
 GRID = {
-    1: (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 1 << 20),
+    1: (1, 4, 16, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 1 << 20),
     2: (1, 16, 128, 1024, 8192, 65536),
     3: (1, 32, 512, 8192),
 }
@@ -241,12 +241,12 @@ class _Schedules:
                 yield {small.name: _steps(small, BESIDE), other.name: _steps(other, [LONG])}
 
     def _between(self, low: Point, high: Point) -> Iterator[tuple[str, Point]]:
-        """The size of the only varied dim in the middle between two small ones whose schedules differ."""
+        """The power of 2 in the middle between two small sizes of the only varied dim whose schedules differ."""
         if len(high) != 1 or len(low) != 1 or max(high.values()) > FEW:
             return
         first, last = (self.fixed(_name(x), x, SCALAR.name) for x in (low, high))
         (dim,) = varied(self.spec)
-        middle = nearest(dim, isqrt(low[dim.name] * high[dim.name]))
+        middle = nearest(dim, 1 << (low[dim.name] * high[dim.name]).bit_length() // 2)
         if first != last and low[dim.name] < middle < high[dim.name]:
             yield from ((_name(p), p) for p in _points(self.spec, {dim.name: [middle]}))
 
@@ -366,7 +366,7 @@ class _Family:
         """A plan that is refused at runtime sizes may be refused at fixed ones too, where another one follows.
 
         It is refused as well where the program has other definitions at these sizes, or a kernel of it a tile as long
-        as a row; its chunks of reductions may be legal then, in kernels that are planned at runtime sizes.
+        as a row; its chunks of reductions may be legal then, with the plans of kernels that the program has too.
         """
         tried: Schedule | None = None
         for until in (SCALAR.name, MA_TILE.name):
@@ -379,16 +379,18 @@ class _Family:
                 return self._compiled(self.begin + name, plan, made_for=sizes)
             except REFUSED:
                 tried = plan
-        below = _below(self.schedules.spec, sizes)
+        below, found = _below(self.schedules.spec, sizes), None
         self.refused.append((tried, below))
         own = None if below or tried is None else _grafted(first.schedule, tried)
         if tried is not None and tried.splits and tried.splits not in self.chunks:
             self.chunks.append(tried.splits)
             own = Schedule(splits=tried.splits)
         try:
-            return None if own is None else self._compiled(self.begin + name, own, made_for=sizes)
+            found = None if own is None else self._compiled(self.begin + name, own, made_for=sizes)
+            again = None if found is None or tried is None else _grafted(found.schedule, tried)
+            return found if again is None else self._compiled(self.begin + name, again, made_for=sizes) or found
         except REFUSED:
-            return None
+            return found
 
     def _bounded(self) -> Iterator[Candidate | None]:
         """The plans at runtime sizes under the bounds of the refused ones.  Of one plan, the largest bounds suffice."""
@@ -408,14 +410,13 @@ def _share(below: Sequence[SizeFact]) -> float:
 
 
 def _grafted(own: Schedule, other: Schedule) -> Schedule | None:
-    """``own`` with the plans that ``other`` has for kernels of the same definitions and axes; None without any."""
+    """``own`` with the plans of ``other`` for equal kernels whose whole axes have tiles as long; None without any."""
 
     def planned(k: KernelPlan) -> object:
-        return k.name, k.ops, k.phases, [(a.name, a.role) for a in k.axes]
+        return k.name, k.ops, k.phases, [(a.name, a.role, a.tile if a.role == "tile" else 0) for a in k.axes]
 
-    plans = {k.name: k for k in other.kernels}
-    kernels = tuple(o if (o := plans.get(k.name)) and planned(o) == planned(k) else k for k in own.kernels)
-    made = replace(own, kernels=kernels)
+    plans = {k.name: o for o in other.kernels for k in own.kernels if planned(o) == planned(k)}
+    made = replace(own, kernels=tuple(plans.get(k.name, k) for k in own.kernels))
     return None if made == own else made
 
 

@@ -140,6 +140,8 @@ def test_kernels_that_a_refused_schedule_has_too_take_its_plans(product: tuple[R
     beside = replace(own, kernels=(replace(kernel, name="windows", ops=("windows",)), other))
     assert variants._grafted(own, beside) == replace(own, kernels=(other,))
     assert variants._grafted(own, replace(beside, kernels=(replace(other, axes=other.axes[:-1]),))) is None
+    whole, short = (replace(kernel, axes=(replace(kernel.axes[0], role="tile", tile=n),)) for n in (512, 64))
+    assert variants._grafted(replace(own, kernels=(whole,)), replace(own, kernels=(short,))) is None
 
 
 def family(compiled: Any, **more: Any) -> Any:
@@ -163,23 +165,26 @@ def test_of_one_refused_plan_those_bounds_are_tried_that_no_larger_ones_cover() 
     assert {*tried._bounded()} == {bounds[1], bounds[2]}
 
 
-def test_the_chunks_of_a_refused_plan_are_tried_once_with_kernels_for_runtime_sizes(
+def test_the_chunks_of_a_refused_plan_are_tried_once_with_its_plans_of_kernels_that_both_programs_have(
     product: tuple[Request, Result],
 ) -> None:
     plan = product[1].context.schedule
     assert plan is not None
-    chunks = replace(plan, splits=(SplitPlan("C", "k", 4, 64),))
+    (kernel,) = plan.kernels
+    fixed = replace(kernel, mapping=replace(kernel.mapping, min_blocks=7))
+    splits = (SplitPlan("C", "k", 4, 64),)
+    chunks = replace(plan, splits=splits, kernels=(replace(kernel, name="order"), fixed))
 
-    def compiled(name: str, schedule: Schedule, **_: Any) -> tuple[str, Schedule]:
-        if schedule.kernels:
+    def compiled(name: str, schedule: Schedule, **_: Any) -> Any:
+        if len(schedule.kernels) > 1:
             raise ScheduleError("a tile of 64 does not hold an axis")
-        return name, schedule
+        return SimpleNamespace(name=name, schedule=schedule if schedule.kernels else replace(plan, splits=splits))
 
     spec = product[1].modules["spec"]
     tried = family(compiled, schedules=SimpleNamespace(fixed=lambda *_: chunks, spec=spec))
     first = Candidate("general", plan, product[1].modules["ma-tile"])
-    found = [tried._fixed(first, name, {"M": m}) for name, m in (("few", 1), ("more", 16))]
-    assert found == [("few", Schedule(splits=chunks.splits)), None]
+    few, more = (tried._fixed(first, name, {"M": m}) for name, m in (("few", 1), ("more", 16)))
+    assert few.name == "few" and few.schedule == replace(plan, splits=splits, kernels=(fixed,)) and more is None
 
 
 STRIDED = """
