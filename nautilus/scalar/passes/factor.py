@@ -34,6 +34,7 @@ a temp of its own.  Only floats: integer division does not distribute.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
@@ -275,6 +276,11 @@ def _sum(terms: Sequence[tuple[Expr, bool]], dtype: DType) -> Expr:
 
 
 def _product(factors: Sequence[Expr], dtype: DType) -> Expr:
+    """The product of ``factors``; a square where each occurs an even number of times, which has half the operations."""
+    count = Counter(factors)
+    if len(factors) > 2 and all(n % 2 == 0 for n in count.values()):
+        root = _product([f for f, n in count.items() for _ in range(n // 2)], dtype)
+        return Op("mul", (root, root), dtype)
     total: Expr | None = None
     for f in factors:
         total = f if total is None else Op("mul", (total, f), dtype)

@@ -11,6 +11,9 @@ A factor of a sum is a factor of each of its terms where that makes matrix produ
 ``sum_d(q_id * (k_jd + t[j - i, d]))``.  It is finite for certain, or because ``assume`` promises it: an infinite one
 gives inf beside a sum, and NaN beside terms of both signs.
 
+A term for one side leaves a sum over pairs of rows too, where that saves :data:`SAVED` evaluations: the logarithms of
+the deviations in ``sum_d(((x_nd - m_kd) / s_kd) ** 2 + log(s_kd))`` are one sum for each ``k``.
+
 Matrix instructions multiply 8-bit integers, and a zero point makes a wider one::
 
     sum_k((x_ik - z) * w_jk) = sum_k(x_ik * w_jk) - sum_k(z * w_jk)
@@ -47,6 +50,7 @@ from nautilus.scalar.passes.factor import certainly_finite, inner_sum, with_inne
 from nautilus.scalar.rewriting import find_defs, fresh_name
 
 FEW = 32  # rows or columns; beside fewer, one more read of the other matrix costs more than products without MMAs
+SAVED = 1 << 27  # evaluations of a term that take longer than the launch of a kernel for its sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +103,23 @@ def products(d: Def, finite: frozenset[str] = frozenset()) -> tuple[tuple[Expr, 
         large = [e for e, _ in found if _is_large_product(d, e)]
         if large and all(_is_for_one_side(d, e, large[0]) for e, _ in found[len(large) :]):
             return tuple(found)
+    if several and d.guard is None and (pairs := _beside_pairs(d, found)):
+        return pairs
     if len(found) == 1 and not _is_matrix_product(d, d.value):
         found = _distributed(d.value, finite)
         if 1 < len(found) <= MOST_TERMS and any(_is_matrix_product(d, e) for e, _ in found):
             return tuple(found)
     return None
+
+
+def _beside_pairs(d: Def, found: list[tuple[Expr, bool]]) -> tuple[tuple[Expr, bool], ...] | None:
+    """The terms ``found``, of which the first one is for pairs of rows and the others lack an axis of many rows."""
+    long = {a.name for a in d.par if (n := size_of(a)) is not None and n >= FEW}
+    pairs = [x for x in found if long <= free_vars(x[0])]
+    others = [x for x in found if x not in pairs]
+    known = all(size_of(a) for a in d.axes)
+    many = known and prod(size_of(a) or 0 for a in d.axes) >= SAVED
+    return (*pairs, *others) if many and len(long) > 1 and len(pairs) == 1 and others else None
 
 
 def _byte_products(d: Def) -> tuple[tuple[Expr, bool], ...] | None:

@@ -15,6 +15,10 @@ special function of an axis that is summed, such as the weight ``sin(k) / k`` of
 saves take longer than the tensors of the definition take to be read and written, and than two launches.  Operands of
 products of matrices stay, because a tile computes each once (``store-operands`` stores them where that is not enough).
 
+So does a special function of elements of tensors that lacks an axis of the result of a reduction, such as the inverse
+deviation ``exp(-s[k, d])`` in the distances of many points from ``k`` centres.  A thread computes it
+once for :data:`EACH` results along each axis that the function lacks.
+
 ``shared``: the parts are those beside products of matrices that many of their elements have in common
 (:mod:`nautilus.scalar.analysis.contractions.shared_parts`), such as a bias for each pair of positions in a window, and
 read memory.  Definitions with equal parts, such as the maximum and the sum of a softmax, read the same table.
@@ -58,6 +62,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 COSTLY = 16  # issue slots: several times those of a load
 SHARED = 32  # terms for each element of a table
+EACH = 8  # results of a thread along an axis, which share the evaluations of functions of elements
 LARGEST = 1 << 20  # elements of a table, which stay in L2
 GAIN = 1.0  # the time saved, relative to that of memory and launches
 
@@ -76,11 +81,12 @@ class StoreTables:
         if self.shared:
             return _with_shared_parts(program)
         rates = machine(self.arch)
+        special = rates.fma / rates.special  # issue slots in which the unit of special functions takes one
         rate = rates.multiprocessors * rates.fma * rates.clock
         buffers = {b.name: b for b in program.buffers}
         for name, d in find_defs(program).items():
-            found = () if multiplies_matrices(d) else tuple(dict.fromkeys(_tables(d.value, d)))
-            saved = sum(points(d.axes) * slots(t.of) for t in found) / rate
+            found = () if multiplies_matrices(d) else tuple(dict.fromkeys(_tables(d.value, d, buffers, special)))
+            saved = sum(points(d.axes) * t.slots for t in found) / rate
             if found and saved > GAIN * (_bytes(d, buffers) / MEMORY + 2e-6 * LAUNCH):
                 program = put_defs(program, name, _stored(program, d, found))
         return program
@@ -88,24 +94,30 @@ class StoreTables:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """``value`` over ``axes``, whose element at ``index`` is the part ``of`` a definition."""
+    """``value`` over ``axes``, whose element at ``index`` is the part ``of`` a definition.
+
+    ``slots``: the issue slots for each term of the definition that the table saves.
+    """
 
     of: Expr
     axes: tuple[Axis, ...]
     value: Expr
     index: tuple[Expr, ...]
+    slots: float
 
 
-def _tables(e: Expr, d: Def) -> Iterator[_Table]:
-    """The largest parts of ``e`` that become tables."""
+def _tables(e: Expr, d: Def, buffers: Mapping[str, Buffer], special: float) -> Iterator[_Table]:
+    """The largest parts of ``e`` that become tables. ``special``: issue slots for a special function."""
     if isinstance(e, Load):
         return
-    costly = e.dtype is DType.F32 and slots(e) >= COSTLY and not any(isinstance(n, Load) for n in walk(e))
-    made = _table(e, d) if costly else None
+    made = None
+    if e.dtype is DType.F32:
+        read = [n for n in walk(e) if isinstance(n, Load)]
+        made = _of_elements(e, read, d, buffers, special) if read else _table(e, d) if slots(e) >= COSTLY else None
     if made is not None:
         yield made
     for c in children(e) if made is None else ():
-        yield from _tables(c, d)
+        yield from _tables(c, d, buffers, special)
 
 
 def _table(e: Expr, d: Def) -> _Table | None:
@@ -114,9 +126,33 @@ def _table(e: Expr, d: Def) -> _Table | None:
     value, axes, index = over_remainders(e, [a for a in d.axes if a.name in names])
     small = SHARED * points(axes) <= points(d.axes) and points(axes) <= LARGEST and all(size(a) for a in axes)
     summed = not {a.name for a in axes}.isdisjoint(a.name for a in d.red)  # each result has all of its terms
-    weights = summed and any(isinstance(n, Op) and n.op != "div" and FUNCTIONS[n.op].special for n in walk(e))
+    weights = summed and _is_special(e)
     apart = weights or any(not isinstance(i, Var) for i in index)  # else each thread has it once for many terms
-    return _Table(e, axes, value, index) if apart and small else None
+    return _Table(e, axes, value, index, slots(e)) if apart and small else None
+
+
+def _of_elements(e: Expr, read: Sequence[Load], d: Def, buffers: Mapping[str, Buffer], special: float) -> _Table | None:
+    """``e``, a special function of all elements of tensors, over its axes, if a reduction has many results for each."""
+    extents = {a.name: a.extent for a in d.axes}
+    whole = all(
+        isinstance(x, Var) and extents.get(x.name) == n
+        for ld in read
+        for x, n in zip(ld.index, buffers[ld.buffer].shape, strict=True)
+    )
+    axes = tuple(a for a in d.axes if a.name in free_vars(e))
+    plain = d.op is not None and d.scatter is None and whole and _is_special(e) and all(size(a) for a in d.axes)
+    lacking = [a for a in d.par if a not in axes]
+    results = points(lacking)
+    if not (plain and lacking) or results < SHARED * EACH or points(axes) > LARGEST or {*axes}.isdisjoint(d.red):
+        return None
+    functions = sum(isinstance(n, Op) and n.op in FUNCTIONS and FUNCTIONS[n.op].special for n in walk(e))
+    cost = (slots(e) + special * functions) / EACH ** len(lacking)
+    return _Table(e, axes, e, tuple(Var(a.name) for a in axes), cost)
+
+
+def _is_special(e: Expr) -> bool:
+    """Whether ``e`` has a function of the special unit, apart from divisions."""
+    return any(isinstance(n, Op) and n.op != "div" and n.op in FUNCTIONS and FUNCTIONS[n.op].special for n in walk(e))
 
 
 def _bytes(d: Def, buffers: Mapping[str, Buffer]) -> int:
