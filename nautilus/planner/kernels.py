@@ -22,6 +22,7 @@ from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
 from nautilus.planner import streaming
 from nautilus.planner.chunks import warp_chunks
 from nautilus.planner.chunks.clustered_chunks import clustered
+from nautilus.planner.chunks.row_chunks import shares_rows
 from nautilus.planner.conservative import one_by_one, plain, smaller
 from nautilus.planner.groups import (
     SIZED,
@@ -249,7 +250,9 @@ def _slow(plan: KernelPlan | None, known: Known, parts: list[KernelPlan]) -> Why
     rules = {Why.BATCHED: _batches, Why.CROWDED: _crowds, Why.REPEATED: _repeats, Why.NESTED: _slows}
     found, defs = next((why for why, rule in rules.items() if rule(plan, known)), None), known.unified(plan.ops).defs
     across = Why.SECTORS if steps_across(defs, plan) else None
-    return found or across or (Why.WINDOWS if shares_windows(defs) else None)
+    rows = {a.name for d in defs if d.is_reduction for a in d.par}
+    loops = {a.name for a in plan.axes if a.role == LOOP} & rows
+    return found or across or (Why.WINDOWS if shares_windows(defs, loops) else None)
 
 
 def _join_siblings(
@@ -362,7 +365,7 @@ def _totals(operand: Def, reader: Def) -> bool:
     block that reduces columns has the terms of a sector of them.
     """
     terms = prod(size(a) or SHORT for a in operand.red)
-    if terms < LONG or not reader.is_reduction or dot_of(operand) is not None:
+    if terms < LONG or not reader.is_reduction or dot_of(operand) is not None or shares_rows(operand, reader):
         return False
     scan, long = scan_of(reader), terms * sector_results(operand) >= LONGER
     combined = {scan.axis} if scan is not None else {a.name for a in reader.red} if long else set[str]()

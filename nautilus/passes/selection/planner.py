@@ -55,6 +55,9 @@ class PricedPlanner:
             found = inline_choice.choose(program, self._context(decided))
         elif before == "rematerialise" and given.copies is None:
             found = copy_choice.choose(program, self._context(decided))
+        elif before == "pack" and given.packs is None and given.splits is None and not given.batch_invariant:
+            if found := split_choice.choose_rows(program, self._context(given), decided.packs or ()):
+                return replace(given, packs=found.schedule.packs, splits=found.schedule.splits), found.fallbacks
         elif before == "split-k-update" and given.splits is None and not given.batch_invariant:
             context = self._context(given)  # the splits of kernels that are parted later would be those of one kernel
             found = split_choice.choose(program, context) or _apart_where_smaller(program, context, _BEFORE_SPLITS)
@@ -65,7 +68,9 @@ class PricedPlanner:
         made = found.schedule
         if self.fallbacks.taken and decided.narrow_to_bytes is None:  # the trial's fallbacks are those of its factors
             decided = replace(decided, narrow_to_bytes=made.narrow_to_bytes)
-        return replace(decided, inline=made.inline, copies=made.copies, splits=made.splits), found.fallbacks
+        return replace(
+            decided, inline=made.inline, copies=made.copies, packs=made.packs, splits=made.splits
+        ), found.fallbacks  # fmt: skip
 
     def decide_steps(self, before: str, program: Program, schedule: Schedule) -> Schedule:
         """``schedule`` with plans of recurrences, which are no part of the programs of :meth:`decide`."""

@@ -5,6 +5,9 @@ Candidates are kernels of the plan of the rules with fewer blocks than :data:`FE
 a reduction over several long axes, is cut into chunks that fill the multiprocessors once, twice, four or eight times.
 A candidate replaces the choice of the rules where the prediction for the whole program, with the kernel that combines
 the chunks, is shorter by :data:`MARGIN`.
+
+Columns that are reduced beside rows (:mod:`nautilus.planner.chunks.row_chunks`) are tried in chunks of groups of rows
+(:func:`choose_rows`).
 """
 
 from __future__ import annotations
@@ -17,14 +20,14 @@ from typing import Any
 from nautilus.core.errors import ScheduleError, UnsupportedError
 from nautilus.core.expr.nodes import Axis
 from nautilus.core.index.sizes import at_most, blocks, nominal
-from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
+from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
 from nautilus.core.schedule.plans import MAX_SPLITS
 from nautilus.core.tiles import floor_pow2
 from nautilus.cost.model import KernelEstimate
 from nautilus.passes.manager import Context, prepared, steps
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, apart, attempt, planned
-from nautilus.planner.chunks import warp_chunks
+from nautilus.planner.chunks import row_chunks, warp_chunks
 from nautilus.planner.cuts import twice
 from nautilus.planner.rowwise.turned import contiguous, sectors
 from nautilus.planner.streaming import MULTIPROCESSORS, SHORTEST
@@ -50,7 +53,7 @@ _KERNELS = 2  # kernels of a program that are candidates, the slowest ones
 _DOMINANT = 0.5  # share of the predicted time from which on a kernel is a candidate beside these
 _ROUNDS = 6  # most of such candidates
 _SPLIT = "split-k-update"
-_BEFORE = SCALAR.before(_SPLIT)
+_BEFORE, _BEFORE_PACKS = SCALAR.before(_SPLIT), SCALAR.before("pack")
 
 
 def priced(program: Program, context: Context, below: float = inf) -> Trial | None:
@@ -100,6 +103,22 @@ def choose(program: Program, context: Context, below: float = inf) -> Trial | No
         if best is before:
             break
     return best
+
+
+def choose_rows(program: Program, context: Context, packs: tuple[PackPlan, ...]) -> Trial | None:
+    """The best trial of ``program``, the result of :data:`_BEFORE_PACKS`, with rows in groups and columns in chunks.
+
+    None where there are no such columns, or the choice of the rules, which have ``packs``, is as fast.
+    """
+    assert context.schedule is not None
+    wanted = row_chunks.schedules(program, context.schedule)
+    trials = [attempt(program, replace(context, schedule=s), _BEFORE_PACKS) for s in wanted]
+    best = min((t for t in trials if t is not None), key=lambda t: t.seconds, default=None)
+    if best is None:
+        return None
+    known = replace(context, schedule=replace(context.schedule, packs=packs))
+    first = priced_after(program, known, _BEFORE_PACKS, best.seconds / (1 - MARGIN))
+    return best if first is None or best.seconds < (1 - MARGIN) * first.seconds else None
 
 
 def _gain(trial: Trial, defs: dict[str, Def], many: int) -> float:

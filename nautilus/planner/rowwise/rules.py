@@ -5,6 +5,7 @@
 * Pairs of rows (:mod:`.pairs`) have tiles of both.
 * Rows of segments (:mod:`.segments`) have a block each.
 * Rows that share vectors (:mod:`.shared_vectors`) have a block together.
+* Groups of rows of which columns are reduced too (:mod:`.columns`) have a block each.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TypeAlias
 
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.planner.draft import Draft
-from nautilus.planner.rowwise import pairs, segments, shared_vectors, terms, windows
+from nautilus.planner.rowwise import columns, pairs, segments, shared_vectors, terms, windows
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 
 #: the axis of the loop, the roles of axes, and the mapping
@@ -108,6 +109,13 @@ def _launched_windows(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Pla
     return windows.plan_of(g.defs, extents, grid, rest) if is_whole(g, grid) else None
 
 
+def _rows_and_columns(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None:
+    """Rows and columns of one tensor."""
+    extents = {x: g.extent(x) for x in g.unified.extents}
+    whole = is_whole(g, grid) and not g.light and g.vector_axis() in rest
+    return columns.plan_of_rows(g.defs, extents, grid, rest, g.vector_axis() or "") if whole else None
+
+
 def _on_grid(grid: Sequence[str], tiles: dict[str, int]) -> dict[str, AxisPlan]:
     return {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
 
@@ -119,4 +127,5 @@ def _direct(down: int, across: int) -> WarpPlan:
 #: in order, as some structures are cases of others
 RULES: tuple[Callable[[Draft, Sequence[str], Sequence[str]], Plan | None], ...] = (
     _windows, _terms, _pairs, _reduced_pairs, _shared_terms, _segments, _shared_vectors, _launched_windows,
+    _rows_and_columns,
 )  # fmt: skip

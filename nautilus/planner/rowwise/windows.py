@@ -146,12 +146,14 @@ def _is_launched(d: Def, axis: str) -> bool:
     return any(isinstance(e, Param) for c in conditions for e in walk(c))
 
 
-def shares_windows(defs: Sequence[Def]) -> bool:
+def shares_windows(defs: Sequence[Def], loops: Collection[str] = ()) -> bool:
     """Whether one of ``defs`` reduces over windows, of which another one reduces the results along a row.
 
-    The tile of a row then has an axis for the terms of a window, which neighbouring results do not share.
+    The tile of a row then has an axis for the terms of a window, which neighbouring results do not share, if these are
+    none of ``loops``.
     """
-    found = (d for d in defs if d.is_reduction and prod(size(a) or MAX_TERMS for a in d.red) >= LEAST_TERMS)
+    tiled = (d for d in defs if d.is_reduction and not {a.name for a in d.red} <= set(loops))
+    found = (d for d in tiled if prod(size(a) or MAX_TERMS for a in d.red) >= LEAST_TERMS)
     rests = ((d, {a.name: size(a) or 2 * MAX_TERMS for a in d.red}) for d in found)
     windows = [d for d, rest in rests if is_window((d,), rest) or launched_axis((d,), rest)]
     rows = {a.name for d in defs if d.is_reduction for a in d.red}

@@ -118,3 +118,33 @@ def test_results_with_an_axis_of_their_own_have_no_squares_of_pairs() -> None:
     text = "input A: f32[16384, K], C: f32[8192, K], V: f32[8192, 64]\noutput Y: f32[16384, 64]\n"
     text += "D[i, j] = sum[k](abs(A[i, k] - C[j, k]))\nY[i, d] = sum[j](exp(-D[i, j]) * V[j, d])\n"
     assert {"i", "j", "d"} <= set(roles(text)) | {a.name for k in schedule_of(SIZES + text).kernels for a in k.axes}
+
+
+NEAREST = """
+input x: f32[32, 2048, 3], y: f32[32, 2048, 3]
+output d: f32[32, 2048]
+d[b, i] = min[j: 2048](sum[c: 3](square(x[b, i, c] - y[b, j, c])))
+"""
+
+
+def test_chunks_of_shared_terms_keep_blocks_of_results() -> None:
+    """With a block for each result of a chunk, the launch of all blocks takes longer than the distances."""
+    plans = {k.ops[-1]: {a.name: (a.role, a.tile) for a in k.axes} for k in schedule_of(SIZES + NEAREST).kernels}
+    assert plans["d_part"] == {
+        "j_chunk": ("grid", 1), "b": ("grid", 1), "i": ("grid", 512), "j": ("loop", 1),
+    }  # fmt: skip
+
+
+RANKS = """
+input x: f32[16384, 64]
+output y: f32[16384, 4]
+rank[m, e] = count[f: 64](x[m, f] > x[m, e] or x[m, f] == x[m, e] and f < e)
+y[m, k: 4] = sum[e | rank[m, e] == k](x[m, e])
+"""
+
+
+def test_ranks_are_a_kernel_of_their_own() -> None:
+    """In one kernel, the threads of a block would combine the parts of each rank before they compare it."""
+    kernels = schedule_of(SIZES + RANKS).kernels
+    assert [k.ops for k in kernels] == [("rank",), ("y",)]
+    assert len(schedule_of(SIZES + RANKS.replace("16384", "128")).kernels) == 1  # few pairs take less than a launch

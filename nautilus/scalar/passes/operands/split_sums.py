@@ -20,17 +20,27 @@ Matrix instructions multiply 8-bit integers, and a zero point makes a wider one:
 
 Integers wrap, so both sides are equal.  Such a sum is split where one of its terms is a matrix product of 8-bit
 integers, which is large, and the others are sums for the rows, for the columns or for neither.
+
+An expectation of logarithms of probabilities has terms that are the same for a whole row, such as its maximum, which
+are known after the row was read once::
+
+    sum_v(p_v * (x_v - m - log(z))) = sum_v(p_v * x_v) - (m + log(z)) * sum_v(p_v)
+
+Entropies and divergences of long rows of 16-bit elements then read memory once.  The terms of the right side may be
+larger than those of the left side, by what the elements of a row have in common: their roundings in f32 are far below
+the last place of the elements.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, rewrite
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, loads, rewrite
 from nautilus.core.expr.products import (
     factors,
     matrix_product,
@@ -41,6 +51,7 @@ from nautilus.core.expr.products import (
 )
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.terms import MOST_TERMS
 from nautilus.scalar.analysis.definitions import Def
@@ -49,6 +60,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import certainly_finite, inner_sum, with_inner_sum
 from nautilus.scalar.rewriting import find_defs, fresh_name
 
+LONG = 16384  # elements of a row that a block does not hold beside others
 FEW = 32  # rows or columns; beside fewer, one more read of the other matrix costs more than products without MMAs
 SAVED = 1 << 27  # evaluations of a term that take longer than the launch of a kernel for its sums
 
@@ -67,7 +79,8 @@ class SplitSums(CertifyingPass[Program]):
         finite = finite_inputs(self.spec)
         for name in [k.name for k in program.kernels]:
             d = find_defs(program).get(name)
-            parts = None if d is None else products(d, finite)
+            defs = find_defs(program)
+            parts = None if d is None else products(d, finite) or _row_terms(d, defs)
             if d is not None and parts is not None:
                 program = _split(program, d, parts, certificates)
         return program, tuple(certificates)
@@ -120,6 +133,40 @@ def _beside_pairs(d: Def, found: list[tuple[Expr, bool]]) -> tuple[tuple[Expr, b
     known = all(size_of(a) for a in d.axes)
     many = known and prod(size_of(a) or 0 for a in d.axes) >= SAVED
     return (*pairs, *others) if many and len(long) > 1 and len(pairs) == 1 and others else None
+
+
+def _row_terms(d: Def, defs: Mapping[str, Def]) -> tuple[tuple[Expr, bool], ...] | None:
+    """The terms of ``d`` that vary along a long row, and those that reductions of the row give; None for other sums."""
+    if d.op != "sum" or d.value.dtype is not DType.F32 or len(d.red) != 1 or (size_of(d.red[0]) or LONG) < LONG:
+        return None
+    parts = factors(d.value)
+    sums = [x for x in parts if signed_terms(x)[1:]]
+    others = [x for x in parts if x not in sums]
+    if len(sums) != 1 or not others:
+        return None
+    row = d.red[0].name
+    terms = signed_terms(sums[0])
+    varying = [(e, negative) for e, negative in terms if row in free_vars(e)]
+    fixed = [(e, negative) for e, negative in terms if row not in free_vars(e)]
+    ends = [x for e, _ in fixed for ld in loads(e) if (x := defs.get(ld.buffer)) is not None and x.is_reduction]
+    if not varying or not ends or not all(_is_short_element(e, row) for e, _ in varying):
+        return None
+    return tuple((product_of([*others, _sum_of(part)]), False) for part in (varying, fixed))
+
+
+def _is_short_element(e: Expr, row: str) -> bool:
+    """Whether ``e`` is an element of at most 16 bits along ``row``, times numbers that are the same for the row."""
+    found = factors(e)
+    if isinstance(e, Op) and e.op == "div":
+        found = (*factors(e.args[0]), Op("rcp", (e.args[1],), e.dtype))
+    moving = [strip_lossless_conversions(f) for f in found if row in free_vars(f)]
+    return len(moving) == 1 and isinstance(moving[0], Load) and moving[0].dtype.bits <= 16
+
+
+def _sum_of(terms: Sequence[tuple[Expr, bool]]) -> Expr:
+    """The sum of ``terms``, each with whether it is subtracted; one that is not comes first where there is one."""
+    (first, negative), *rest = sorted(terms, key=lambda x: x[1])
+    return _total([first, *(e for e, _ in rest)], negative, [n for _, n in rest])
 
 
 def _byte_products(d: Def) -> tuple[tuple[Expr, bool], ...] | None:

@@ -17,7 +17,8 @@ type of its tensor, is computed by tiles too, and reductions that read it comput
     Y[i, c * G + t] = bf16(T[i, c, t])       ;    a_part[c, i] = max[t](abs(bf16(T[i, c, t])))
 
 A reduction over rows as well has its results for each row first.  Where others reduce over the rows alone, or the
-product is a result itself, its elements are stored from the tiles.  The last group may be shorter.  The pass acts where
+product is a result itself, its elements are stored from the tiles.  The last group may be shorter.  Of a product of few
+terms, only readers of single elements change, as one kernel has it and all of its reductions.  The pass acts where
 
 * the target has warpgroup MMAs, both factors have 16 bits, or both have 8, and the product has more than :data:`DEEP`
   terms: with fewer terms one kernel holds a row of the left operand for the whole loop over ``j``;
@@ -87,6 +88,8 @@ class TileColumns(CertifyingPass[Program]):
             if made is not None:
                 live = program = made[0]
                 certificates += (*copied, *made[1])
+            elif (apart := _without_thin(live, name)) is not None:
+                live = program = apart
         return program, certificates
 
 
@@ -171,6 +174,29 @@ def _are_read_again(found: _Columns, elements: Sequence[str], defs: Mapping[str,
     return any(_needs(r.name, x, defs) for r in again for x in ends)
 
 
+def _without_thin(program: Program, name: str) -> Program | None:
+    """``program`` where readers of single elements of the product ``name`` compute them, so that it need not be stored.
+
+    For a product of few terms all of whose other readers reduce over its columns, in one kernel with it.  None for
+    others.
+    """
+    defs = all_defs(program)
+    if defs is None or name not in defs or not _is_product(defs[name]):
+        return None
+    d = defs[name]
+    if prod(size(a) or 1 for a in d.par) < LARGE or d.buffer.space is Space.OUTPUT or (size(d.red[0]) or 0) > DEEP:
+        return None
+    readers = [(r, ld) for r in defs.values() for ld in r.reads() if ld.buffer == name]
+    thin = dict.fromkeys(r.name for r, ld in readers if _is_thin(r, ld, d))
+    whole = [(r, ld) for r, ld in readers if r.name not in thin]
+    alike = any(all(_reduces_columns(r, ld, at) for r, ld in whole) for at in range(len(d.par)))
+    if not thin or not whole or not alike:
+        return None
+    for reader in thin:
+        program = _taken(program, d, defs[reader])
+    return Dead().apply(program)
+
+
 def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, Def]) -> _Columns | None:
     """Axis number ``at`` of the product ``d`` as its columns; None where no reader reduces over them alone."""
     whole = [(r, ld) for r, ld in readers if _reduces_columns(r, ld, at)]
@@ -192,7 +218,12 @@ def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, 
 
 
 def _is_large(d: Def) -> bool:
-    """Whether ``d`` is a product of 16-bit matrices with many terms."""
+    """Whether ``d`` is a product of 16-bit or 8-bit matrices with many terms."""
+    return _is_product(d) and (size(d.red[0]) or 0) > DEEP
+
+
+def _is_product(d: Def) -> bool:
+    """Whether ``d`` is a product of 16-bit or 8-bit matrices with a known number of terms."""
     plain = d.buffer.dtype.bits == 32 and d.at is None and d.scatter is None and d.guard is None
     if not plain or not multiplies_matrices(d) or len(d.red) != 1:
         return False
@@ -200,7 +231,7 @@ def _is_large(d: Def) -> bool:
     factors = d.value.args if isinstance(d.value, Op) and d.value.op == "mul" else ()
     types = [f.args[0].dtype for f in factors if isinstance(f, Op) and f.op == "cast" and isinstance(f.args[0], Load)]
     short = len(types) == 2 and (all(t.is_half for t in types) or all(_has_8_bits(t) for t in types))
-    return terms is not None and terms > DEEP and short
+    return terms is not None and short
 
 
 def _has_8_bits(t: DType) -> bool:

@@ -125,3 +125,28 @@ module t target sm_90a {
 }
 ; CHECK: for t in 0..32 carry
 ; CHECK: ld.global X[i, t * 2 + v] vec 2 : f64[i: 32, v: 2]
+
+; CASE: flags of a byte beside numbers: as many steps as a row of the numbers has, where there are few
+; RUN: vector-steps
+; COMPLETE:
+module t target sm_90a {
+  input X: f32[32, 64]
+  input F: u8[32, 64]
+  output Y: f32[32, 64]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %zero = const 0.0 : f32[i: 32] #i
+    %last = for t in 0..64 carry(%h = %zero) {
+      %x = ld.global X[i, t] vec 1 : f32[i: 32] #i
+      %f = ld.global F[i, t] vec 1 : u8[i: 32] #i
+      %w = cast %f : f32[i: 32] #i
+      %a = mul %h, %w : f32[i: 32] #i
+      %n = add %a, %x : f32[i: 32] #i
+      st.global Y[i, t], %n vec 1
+      yield %n
+    }
+  }
+}
+; CHECK: for t in 0..4 carry
+; CHECK: ld.global X[i, t * 16 + v] vec 4
+; CHECK: ld.global F[i, t * 16 + v] vec 16
