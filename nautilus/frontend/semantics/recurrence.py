@@ -17,7 +17,6 @@ each: a member of one axis would otherwise keep the steps of a matrix in a loop 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -58,18 +57,6 @@ def define_recurrence(sym: Symbols, nodes: Sequence[ast.Define], define: Define)
     return _ordered(sym, found)
 
 
-@contextmanager
-def _silent(sym: Symbols) -> Iterator[None]:
-    """Findings of the expansions inside are dropped."""
-    errors, reported, placeholder = list(sym.errors), set(sym._reported), sym.placeholder
-    try:
-        yield
-    finally:
-        sym.errors[:], sym.placeholder = errors, placeholder
-        sym._reported.clear()
-        sym._reported.update(reported)
-
-
 def _infer_shapes(sym: Symbols, nodes: Sequence[ast.Define], define: Define) -> list[ast.Define]:
     """Register the shapes of the members that are not outputs; a member's range may follow from another member's.
 
@@ -95,7 +82,7 @@ def _infer_shapes(sym: Symbols, nodes: Sequence[ast.Define], define: Define) -> 
 def _infer_shape(sym: Symbols, n: ast.Define, define: Define) -> None:
     name, before = n.name.id, sym.tensors[n.name.id]
     if before.shape is None:
-        with _silent(sym):
+        with sym.silent():
             define(sym, n)
         sym.tensors[name] = replace(before, shape=sym.tensors[name].shape)
 
@@ -106,7 +93,7 @@ def _unknown(sym: Symbols, n: ast.Define, define: Define) -> list[ast.Binder]:
     unknown = []
     for b in [b for b in n.axes if b.range is None]:
         others = tuple(x if x is b or x.range is not None else replace(x, range=ast.Num(1, x.span)) for x in n.axes)
-        with _silent(sym):
+        with sym.silent():
             define(sym, replace(n, axes=others))
         unknown += [b] if sym.tensors[name].shape is None else []
         sym.tensors[name] = before
@@ -182,7 +169,7 @@ def _types(sym: Symbols, nodes: Sequence[ast.Define], define: Define) -> dict[st
     """The types that result from the registered ones; None for a member with an error."""
     before = {n.name.id: sym.tensors[n.name.id] for n in nodes}
     found: dict[str, DType | None] = {}
-    with _silent(sym):
+    with sym.silent():
         for n in nodes:
             count = len(sym.errors)
             d = define(sym, n)

@@ -8,7 +8,8 @@ depend on its value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 
 from nautilus.core.errors import Diagnostic, Note, Severity, nearest
@@ -108,6 +109,15 @@ class Symbols:
     placeholder: bool = False
     _busy: list[str] = field(default_factory=list)
     _reported: set[tuple[str, int, int, str]] = field(default_factory=set)
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Inside of it, findings are dropped at the end."""
+        errors, reported, placeholder = list(self.errors), set(self._reported), self.placeholder
+        try:
+            yield
+        finally:
+            self.errors[:], self._reported, self.placeholder = errors, reported, placeholder
 
     def report(self, diagnostic: Diagnostic) -> None:
         """Record a finding once, even if several expansions of a function repeat it."""
