@@ -181,7 +181,7 @@ def _without_thin(program: Program, name: str) -> Program | None:
     others.
     """
     defs = all_defs(program)
-    if defs is None or name not in defs or not _is_product(defs[name]):
+    if defs is None or name not in defs or not _is_matrix_product(defs[name]):
         return None
     d = defs[name]
     if prod(size(a) or 1 for a in d.par) < LARGE or d.buffer.space is Space.OUTPUT or (size(d.red[0]) or 0) > DEEP:
@@ -219,10 +219,10 @@ def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, 
 
 def _is_large(d: Def) -> bool:
     """Whether ``d`` is a product of 16-bit or 8-bit matrices with many terms."""
-    return _is_product(d) and (size(d.red[0]) or 0) > DEEP
+    return _is_matrix_product(d) and (size(d.red[0]) or 0) > DEEP
 
 
-def _is_product(d: Def) -> bool:
+def _is_matrix_product(d: Def) -> bool:
     """Whether ``d`` is a product of 16-bit or 8-bit matrices with a known number of terms."""
     plain = d.buffer.dtype.bits == 32 and d.at is None and d.scatter is None and d.guard is None
     if not plain or not multiplies_matrices(d) or len(d.red) != 1:
