@@ -100,7 +100,7 @@ class Counter:
             self.env["block"] = number % cluster
             self.env |= {op.var: number for op in ma.walk_ops(kernel.body) if isinstance(op, TileFirst)}
         self.starts, self.segments = starts_of(kernel), segment_rows(kernel, self.shapes)
-        self.windows, self.rows = window_ends(kernel, self.starts), chosen_rows(kernel, self.shapes)
+        self.windows, self.chosen = window_ends(kernel, self.starts), chosen_rows(kernel, self.shapes)
         for name, e in kernel.decode:
             self.env[name] = self._loop_end(name, e, self.env)
         self.order = tiles.order if tiles is not None else "none"
@@ -195,7 +195,7 @@ class Counter:
     # -- structure ------------------------------------------------------------------------------
     def _loop_end(self, name: str, e: Expr, env: Mapping[str, Any]) -> Any:
         """The value of variable ``name``, at which a loop starts or ends, or an element that chooses rows."""
-        return loop_end(e, env, self.segments, self.windows, starts=name in self.starts, rows=self.rows.get(name, 0))
+        return loop_end(e, env, self.segments, self.windows, starts=name in self.starts, rows=self.chosen.get(name, 0))
 
     def block(
         self, body: tuple[MemOp, ...], times: Any, env: dict[str, Any], loop: ma.ForOp | None = None

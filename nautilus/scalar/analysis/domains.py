@@ -162,7 +162,7 @@ def first_alternative(d: Def) -> tuple[Expr | None, Expr | None]:
         beside: Expr
         match part:
             case Op(op="or", args=(first, second)):
-                beside: Expr = calc("and", negated(first), second)
+                beside = calc("and", negated(first), second)
             case Op(op="select", args=(first, Const(value=True), second)):
                 beside = short_circuit(negated(first), second)
             case _:

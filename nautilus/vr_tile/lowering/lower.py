@@ -174,7 +174,7 @@ class _Lower:
         self.b.statement(p.stmt.span)
         match p.stmt:
             case Store(buffer=buffer) if buffer in self.locals:
-                self.assign(p, p.stmt)
+                self.assign(p.stmt)
             case Store():
                 self.store(p.stmt)
             case Update(buffer=buffer) if buffer in self.locals:
@@ -208,7 +208,7 @@ class _Lower:
         v = b.spread(b.value(s.value), p.axes)
         b.emit(StoreOp(s.buffer, index, v, None if mask == TRUE else mask, s.span, s.op))
 
-    def assign(self, p: Point, s: Store) -> None:
+    def assign(self, s: Store) -> None:
         b, t = self.b, self.types[s.buffer]
         if isinstance(s.value, Const):
             value = float(s.value.value) if t.dtype.is_float else s.value.value

@@ -158,7 +158,7 @@ def _is_short_element(e: Expr, row: str) -> bool:
     """Whether ``e`` is an element of at most 16 bits along ``row``, times numbers that are the same for the row."""
     found = factors(e)
     if isinstance(e, Op) and e.op == "div":
-        found = (*factors(e.args[0]), Op("rcp", (e.args[1],), e.dtype))
+        found = [*factors(e.args[0]), Op("rcp", (e.args[1],), e.dtype)]
     moving = [strip_lossless_conversions(f) for f in found if row in free_vars(f)]
     return len(moving) == 1 and isinstance(moving[0], Load) and moving[0].dtype.bits <= 16
 

@@ -114,7 +114,7 @@ def _unrolled(program: Program, k: Kernel, form: Form) -> Program | None:
     kernels: list[Kernel] = []
     for n in range(steps):
         for nest in nests(form.step.body):
-            made = _definition(program, form, nest, n, dims, names)
+            made = _definition(form, nest, n, dims, names)
             if made is None:
                 return None
             kernels.append(_reading(made, dims, names))
@@ -187,9 +187,8 @@ def _names(program: Program, members: Mapping[str, Buffer], dims: Mapping[str, i
 
 
 def _definition(
-    program: Program, form: Form, nest: tuple[Stmt, ...], n: int, dims: Mapping[str, int],
-    names: Mapping[tuple[str, int], str],
-) -> Kernel | None:  # fmt: skip
+    form: Form, nest: tuple[Stmt, ...], n: int, dims: Mapping[str, int], names: Mapping[tuple[str, int], str]
+) -> Kernel | None:
     """The kernel of ``nest`` in step ``n``; None where it writes at no number of a step."""
     body = substituted(nest, {form.step.var: integer(n)})
     for loop in reversed(form.shared):
