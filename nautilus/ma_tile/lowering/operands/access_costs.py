@@ -48,7 +48,8 @@ from nautilus.vr_tile.ir import (
 _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
 COSTLY = 16  # issue slots of an operation that threads should not repeat
 MOST_SLIDING = 8  # neighbouring windows of a thread along contiguous elements
-REPEATED = 16  # at most 1 / REPEATED of the elements of windows are elements that all rows repeat
+#: a thread has several windows if elements that are computed of positions alone are at most 1 / REPEATED of theirs
+REPEATED = 16
 SHARED = 16  # lanes along the columns of tiles in shared memory, so that a thread has several of their rows
 _STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
