@@ -6,13 +6,14 @@ Raises LookupError if nothing matches, so that no test passes without its fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.types import DType
+from nautilus.ma_tile.interp.module import InterpError
 from nautilus.ma_tile.ir.async_ops import MatrixStore, TmaLoad, TmaStore
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import (
@@ -35,6 +36,13 @@ from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 
 Predicate = Callable[[MemOp], bool]
 Edit = Callable[[Any], tuple[MemOp, ...]]
+
+
+def assert_found(error: InterpError, kinds: Collection[str], ops: Collection[str]) -> None:
+    """``error`` is of one of ``kinds``, and names one of ``ops`` in its text too."""
+    assert error.kind in kinds, error
+    assert any(op in error.op for op in ops), error
+    assert error.op in str(error)
 
 
 def is_a(*kinds: type, **fields: object) -> Predicate:

@@ -13,6 +13,7 @@ from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MemModule, MmaOp
 from nautilus.ma_tile.text.printer import parse
 from tests.ma_tile import faults as f
+from tests.ma_tile.faults import assert_found
 from tests.ma_tile.interp.test_warpgroup import CASES
 from tests.ma_tile.programs import plain as p
 
@@ -264,8 +265,7 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
 def test_planted_fault(what: str, seed: int) -> None:
     name, changes, kinds, ops = FAULTS[what]
     error = fails(name, *changes, seed=seed)
-    assert error.kind in kinds, error
-    assert any(op in error.op for op in ops), error
+    assert_found(error, kinds, ops)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
