@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.core.fallbacks import Fallbacks
+from nautilus.core.fallbacks import LIGHTER, Fallbacks
 from nautilus.driver import Request
 from tests.simulation.compared import differences, prepare
 from tests.simulation.simulate import MISSING, Fault
@@ -113,7 +113,7 @@ def test_the_gallery_at_odd_sizes(name: str, tmp_path: Path) -> None:
 
 
 def test_a_state_that_a_later_level_refused_is_in_memory(tmp_path: Path) -> None:
-    given = Request(Path("given.naut"), "sm_90a", text=CASES["gates"], fallbacks=Fallbacks.of({"h": 1}))
+    given = Request(Path("given.naut"), "sm_90a", text=CASES["gates"], fallbacks=Fallbacks.of({"h": LIGHTER}))
     _same(given, len(CASES), tmp_path)
 
 
