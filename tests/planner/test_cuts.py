@@ -61,6 +61,7 @@ def test_heads_that_share_keys_are_packed_where_rows_are_few() -> None:
     assert packs(attention(17, 4096, 128, heads=64, groups=8)) == []  # 17 tiles of heads, 16 of queries
     assert packs(attention(16, 4096, 128, heads=64, groups=4)) == [("S_sum", "h", 4)]  # one tile of 64 rows
     assert packs(attention(17, 4096, 128, heads=64, groups=4)) == []
+    assert packs(attention(16, 1024, 128, heads=64, groups=4)) == []  # too few keys
     assert packs(attention(4096, 4096, 128, heads=64, groups=8)) == []
 
 
