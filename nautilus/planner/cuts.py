@@ -55,6 +55,7 @@ BUSY = 4.0  # instructions for each byte from which on they take as long as half
 WARPS = 16  # of a multiprocessor, which such a kernel needs at least
 STEPS = 4  # least loop steps of a chunk that prefetches
 ROWS = 64  # of one tile, which holds the rows of all members of a group, so that they read their operand once
+AGAIN = 1 << 26  # least elements that all members read for such a tile, which needs more chunks than a tile for each
 CHUNK = 1024  # least number of elements of a batch-invariant chunk
 MOST = 16  # most batch-invariant chunks
 _GAPS = {"le": 0, "lt": 1, "ge": 0, "gt": 1}  # the least difference of the greater side and the other one
@@ -88,8 +89,9 @@ def default_packs(program: Program) -> tuple[PackPlan, ...]:
     """One pack for each axis along which products share operands; all products along the axis must have its groups.
 
     A product has it where the members of a group fill the rows of its MMAs better than its own rows do, as those of one
-    new token, or where one tile has the rows of all members, as those of a few draft tokens.  Where some of them have
-    rows enough without a pack, as the keys that all requests share have, those decide that read more elements.
+    new token, or where one tile has the rows of all members, as those of a few draft tokens, and they read much.  Where
+    some of them have rows enough without a pack, as the keys that all requests share have, those decide that read more
+    elements.
     """
     defs = read_defs(program)
     unified = unify(tuple(defs.values()), tuple(p.name for p in program.params))
@@ -115,7 +117,8 @@ def default_packs(program: Program) -> tuple[PackPlan, ...]:
             rows = min(prod(size(x) or MMA_ROWS for x in d.par if x.name in side) for side in sides)
             read = prod(size(x) or MMA_ROWS for x in d.axes) // rows
             most = min(prod(at_most(x.extent) for x in d.par if x.name in side) for side in sides)
-            fewer = most * group <= ROWS or rows * blocks(group, MMA_ROWS) < group * blocks(rows, MMA_ROWS)
+            again = prod(nominal(x.extent) for x in d.axes) // rows >= AGAIN and most * group <= ROWS
+            fewer = again or rows * blocks(group, MMA_ROWS) < group * blocks(rows, MMA_ROWS)
             gain[a.name] = gain.get(a.name, 0) + (read if fewer else -read)
     packs = tuple(p for x, p in found.items() if x not in refused and gain[x] > 0)
     return packs or _statistics(unified, defs)

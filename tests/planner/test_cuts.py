@@ -59,8 +59,9 @@ def test_heads_that_share_keys_are_packed_where_rows_are_few() -> None:
     assert packs(decode(8, 4096)) == [("S_sum", "h", 8)]
     assert packs(attention(4, 4096, 128, heads=64, groups=8)) == [("S_sum", "h", 8)]
     assert packs(attention(17, 4096, 128, heads=64, groups=8)) == []  # 17 tiles of heads, 16 of queries
-    assert packs(attention(16, 4096, 128, heads=64, groups=4)) == [("S_sum", "h", 4)]  # one tile of 64 rows
-    assert packs(attention(17, 4096, 128, heads=64, groups=4)) == []
+    assert packs(attention(16, 8192, 128, heads=64, groups=4)) == [("S_sum", "h", 4)]  # one tile of 64 rows
+    assert packs(attention(17, 8192, 128, heads=64, groups=4)) == []
+    assert packs(attention(16, 4096, 128, heads=64, groups=4)) == []  # too few keys
     assert packs(attention(4096, 4096, 128, heads=64, groups=8)) == []
 
 

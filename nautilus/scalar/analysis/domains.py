@@ -159,7 +159,6 @@ def first_alternative(d: Def) -> tuple[Expr | None, Expr | None]:
     """
     parts = conjuncts(TRUE if d.guard is None else without_implications(d.guard))
     for n, part in enumerate(parts):
-        beside: Expr
         match part:
             case Op(op="or", args=(first, second)):
                 beside = calc("and", negated(first), second)

@@ -48,7 +48,7 @@ CONDITIONS = {
 @pytest.fixture
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass applies whatever the sizes are."""
-    monkeypatch.setattr(find_ranges, "_pays", lambda members, terms: True)
+    monkeypatch.setattr(find_ranges, "_pays", lambda members, place, terms: True)
     monkeypatch.setattr(find_ranges, "WORK", 2.0**-60)
 
 
