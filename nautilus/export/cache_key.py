@@ -38,7 +38,7 @@ def key_of(spec: Path, schedule: Path | None, options: Mapping[str, Any], tools:
     for part in (sources(), json.dumps([about, stats], sort_keys=True), *_texts(spec)):
         whole.update(hashlib.sha256(part.encode("utf-8", "surrogateescape")).digest())
     if schedule is not None:
-        whole.update(_regular(schedule))
+        whole.update(hashlib.sha256(_regular(schedule)).digest())  # an empty file is not no file
     return whole.hexdigest()
 
 

@@ -196,12 +196,14 @@ class _Structure:
     """The facts about a definition that do not depend on the contents of tensors.
 
     ``axes``: its own and those of its reductions.  ``free``: the free variables of its nodes, by identity.
-    ``outside``: those of the nodes that are evaluated as grids, without repetitions.
+    ``outside``: those of the nodes that are evaluated as grids, without repetitions.  ``largest``: the points of the
+    largest of these grids; None where a size is known only at launch.
     """
 
     axes: tuple[Axis, ...]
     free: Mapping[int, frozenset[str]]
     outside: frozenset[frozenset[str]]
+    largest: int | None
 
 
 @by_identity(1 << 8)
@@ -220,7 +222,10 @@ def _structure(d: Definition) -> _Structure:
         return free[id(e)]
 
     scan(d.expr)
-    return _Structure(tuple(axes), free, frozenset(free[id(e)] for e in _grids(d.expr)))
+    outside = frozenset(free[id(e)] for e in _grids(d.expr))
+    sizes = {a.name: a.extent for a in axes if isinstance(a.extent, int)}
+    largest = max((prod(sizes.get(n, 1) for n in names) for names in outside), default=1)
+    return _Structure(tuple(axes), free, outside, largest if len(sizes) == len({a.name for a in axes}) else None)
 
 
 def _grids(e: Expr) -> Iterator[Expr]:
@@ -248,13 +253,12 @@ class Evaluator:
         structure = _structure(d)  # the same at each step of a recurrence
         for axis in structure.axes:
             self._declare(axis)
-        self.free, self.outside = dict(structure.free), structure.outside
+        self.free, self.outside, self.largest = dict(structure.free), structure.outside, structure.largest
 
     def _declare(self, axis: Axis) -> None:
         self.ranges[axis.name] = range(int(extent_at(axis.extent, self.params)))
         self.order.setdefault(axis.name, len(self.order))
 
-    # ---- grids
     def _grid(self, names: Set[str]) -> int:
         return prod(len(self.ranges[n]) for n in names)
 
@@ -268,7 +272,8 @@ class Evaluator:
 
     def _cut(self, e: Expr, names: tuple[str, ...], out: Array, where: tuple[slice, ...]) -> None:
         """Fill ``out[where]``; while the grid is too large, split the first axis that is not yet in ``where``."""
-        outer = max((self._grid(n & self.order.keys()) for n in self.outside), default=1)
+        known = None if where else self.largest
+        outer = known or max((self._grid(n & self.order.keys()) for n in self.outside), default=1)
         if outer <= _GRID or len(where) == len(names):
             value = self.value(e)
             index: tuple[Any, ...] = (*where, ...)
@@ -287,7 +292,6 @@ class Evaluator:
     def _forget(self, name: str) -> None:
         self.memo = {k: v for k, v in self.memo.items() if name not in self.free[k]}
 
-    # ---- values
     def value(self, e: Expr) -> Value:
         """The value of ``e`` over the current ranges of its free variables."""
         if id(e) not in self.memo:
@@ -296,21 +300,19 @@ class Evaluator:
 
     def compute(self, e: Expr) -> Value:
         """The value of ``e``, whose parts are computed once each."""
+        if isinstance(e, Op):  # the most frequent first: the time of a step of a recurrence is that of these calls
+            values = [self.value(a) for a in e.args]
+            names = union(values, self.order)
+            return Value(eval_op(e.op, [line_up(v, names) for v in values], e.dtype), names)
+        if isinstance(e, Load):
+            return self.gather(self.buffers[e.buffer], e)
         match e:
-            case Const(value=value, dtype=dtype):
-                return Value(np.asarray(value, working(dtype)), ())
+            case Const(value=value):
+                return Value(np.asarray(value, working(e.dtype)), ())
             case Var(name=name):
-                r = self.ranges[name]
-                return Value(np.arange(r.start, r.stop, dtype=np.int64), (name,))
-            case Param(name=name, dtype=dtype):
-                return Value(np.asarray(self.params[name], working(dtype)), ())
-            case Load():
-                return self.gather(self.buffers[e.buffer], e)
-            case Op(op=op, args=args, dtype=dtype):
-                values = [self.value(a) for a in args]
-                names = union(values, self.order)
-                arrays = [line_up(v, names) for v in values]
-                return Value(eval_op(op, arrays, dtype), names)
+                return Value(np.arange(self.ranges[name].start, self.ranges[name].stop, dtype=np.int64), (name,))
+            case Param(name=name):
+                return Value(np.asarray(self.params[name], working(e.dtype)), ())
             case Reduce():
                 return self._reduce(e)
         raise TypeError(f"{type(e).__name__} does not occur in a Spec")
@@ -331,22 +333,21 @@ class Evaluator:
     def _separable(self, array: Array, e: Load, index: list[Value], names: tuple[str, ...]) -> Value:
         """A load whose positions depend on different variables, taken one dimension at a time."""
         found: list[str] = []  # the variables of the dimensions before ``axis``, of which each position makes its own
-        ones, axis = list[int](), 0
+        axis = 0
         for position, v in zip(e.index, index, strict=True):
-            size = array.shape[axis]
+            size, before = array.shape[axis], (slice(None),) * axis
             if isinstance(position, Var) and self.ranges[position.name].stop <= size:
                 r = self.ranges[position.name]
                 if len(r) != size:
-                    array = array[(slice(None),) * axis + (slice(r.start, r.stop),)]
+                    array = array[(*before, slice(r.start, r.stop))]
+            elif not v.names:
+                array = array[(*before, min(max(int(v.array), 0), size - 1), ...)]
             else:
-                array = np.take(array, np.atleast_1d(_clipped(v.array, size)), axis=axis)
-            ones += [] if v.names else [axis]
+                array = np.take(array, _clipped(v.array, size), axis=axis)
             found += v.names
-            axis += max(1, len(v.names))
-        array = array.squeeze(axis=tuple(ones)) if ones else array
+            axis += len(v.names)
         return Value(array.transpose([found.index(n) for n in names]) if names else array, names)
 
-    # ---- reductions
     def _reduce(self, e: Reduce) -> Value:
         factors = product_factors(e)
         if factors is not None:

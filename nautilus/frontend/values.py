@@ -18,7 +18,10 @@ class Value:
 
 def union(values: Iterable[Value], order: Mapping[str, int]) -> tuple[str, ...]:
     """The variables that any of ``values`` depends on, in ``order``."""
-    return tuple(sorted({n for v in values for n in v.names}, key=order.__getitem__))
+    found = {v.names for v in values if v.names}
+    if len(found) <= 1:  # those of most operations, which are in order
+        return next(iter(found), ())
+    return tuple(sorted({n for names in found for n in names}, key=order.__getitem__))
 
 
 def line_up(v: Value, names: tuple[str, ...]) -> Array:

@@ -74,6 +74,16 @@ def test_what_decides_the_bytes_is_in_the_key(place: Path, spec: Path) -> None:
     assert compiled(spec, "-q") != first and len(entries(place)) == before + 1
 
 
+def test_an_empty_schedule_file_is_refused_whatever_is_kept(
+    place: Path, spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, empty = tmp_path / "k.cu", tmp_path / "empty.json"
+    empty.write_text("")
+    assert main([str(spec), "-o", str(out)]) == 0
+    assert main([str(spec), "-o", str(out), "--schedule", str(empty)]) == 2
+    assert "it is no JSON file" in capsys.readouterr().err
+
+
 def test_the_compiler_and_the_database_are_in_the_key(
     spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, free_vars, loads
 from nautilus.core.index.groups import over_groups
+from nautilus.core.records.memo import by_identity
 from nautilus.core.types import FORMATS, DType
 from nautilus.scalar.analysis.definitions import Def, points
 
@@ -41,6 +42,7 @@ def in_bf16(*values: Expr) -> bool:
     return all(significant_bits(e) <= DType.BF16.mantissa + 1 for e in values)
 
 
+@by_identity(1 << 10)
 def significant_bits(e: Expr) -> int:
     """The bits of the significand that ``e`` needs at most."""
     most = e.dtype.mantissa + 1 if e.dtype.is_float else e.dtype.bits
