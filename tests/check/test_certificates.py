@@ -145,6 +145,11 @@ def test_a_certificate_is_placed_between_those_of_its_step(
     found: dict[str, Certificate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificates, seen = [*found.values()][:3], list[tuple[object, ...]]()
-    monkeypatch.setattr("nautilus.check.certificates.recheck.load", lambda _: lambda *args: seen.append(args) or "")
+
+    def misplaced(*args: object) -> str:
+        seen.append(args)
+        return ""
+
+    monkeypatch.setattr("nautilus.check.certificates.recheck.load", lambda _: misplaced)
     assert placed(certificates, 1, "before", "after") == ""
     assert seen == [(certificates[1], "before", "after", certificates[:1], certificates[2:])]
