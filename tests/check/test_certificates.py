@@ -139,3 +139,17 @@ def test_many_reads_of_an_inlined_definition() -> None:
     _, (c,) = Inline().derive(Simplify().apply(lower(load_text(text))))
     assert len(c.bindings) == 5 and check(c).ok
     assert not check(replace(c, bindings=(*c.bindings[:4], c.bindings[0]))).ok
+
+
+def test_a_certificate_is_placed_between_those_of_its_step(
+    found: dict[str, Certificate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates, seen = [*found.values()][:3], list[tuple[object, ...]]()
+
+    def misplaced(*args: object) -> str:
+        seen.append(args)
+        return ""
+
+    monkeypatch.setattr("nautilus.check.certificates.recheck.load", lambda _: misplaced)
+    assert placed(certificates, 1, "before", "after") == ""
+    assert seen == [(certificates[1], "before", "after", certificates[:1], certificates[2:])]

@@ -183,6 +183,13 @@ def test_json_has_no_nan() -> None:
     assert report.faulty_steps == ("scalar/fuse",)
 
 
+def test_what_was_skipped_has_not_passed() -> None:
+    report = Report("a.naut", "sm_80")
+    for status in ("ok", "ok", "skip"):
+        report.add(Outcome("pass", "scalar/fuse", status))
+    assert "passed: 2 pass\n" in report.text() + "\n"
+
+
 def test_a_dump_is_checked_from_where_it_starts(tmp_path: Path) -> None:
     from nautilus.passes.instruments import DumpDir
 

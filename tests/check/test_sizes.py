@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.check.sizes import Variant, variants, work
+from nautilus.check.sizes import _ODD, Variant, _shrunk, variants, work
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
 from tests.shipped import SPECS
@@ -82,3 +82,11 @@ def test_sizes_known_at_launch_are_also_one_and_zero() -> None:
 def test_short_rows_have_the_size_of_a_feature(m: int, n: int, odd: tuple[int, int]) -> None:
     text = f"dim M = {m}, N = {n}\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = sum[j](X[i, j])\n"
     assert tuple(d.value for d in of(text)[0].spec.dims) == odd
+
+
+def test_shrunk_sizes_have_a_value_for_every_dim() -> None:
+    text = "dim B = 8, M = 4096, D = 32\ninput X: f32[B, M, D]\noutput Y: f32[B, M]\nY[b, i] = sum[d](X[b, i, d])\n"
+    spec = load_text(text)
+    found = list(_shrunk(spec, {}, _ODD[-1]))
+    assert all(x.keys() == {"B", "M", "D"} and min(x.values()) >= 1 for x in found)
+    assert {x["B"] for x in found} == {4, 2, 1} and {x["D"] for x in found} == {16, 8, 4, 2, 1}

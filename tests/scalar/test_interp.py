@@ -257,3 +257,25 @@ def test_products_of_hundreds_of_rows_take_no_time() -> None:
     p = np.exp(s - s.max(-1, keepdims=True))
     want = np.einsum("bhij,bhjd->bhid", p / p.sum(-1, keepdims=True), v.astype(float), optimize=True)
     np.testing.assert_allclose(out, want, atol=2e-3)
+
+
+@pytest.mark.parametrize("value", [20_000, 30_000, 50_000, 70_000])
+def test_a_product_of_integers_wraps(value: int) -> None:
+    text = """
+    program p {
+      input A: i32[2, 3]
+      input B: i32[3, 2]
+      output C: i32[2, 2]
+      kernel C {
+        par i in 0..2, j in 0..2 {
+          C[i, j] = 0
+          red k in 0..3 {
+            C[i, j] sum= A[i, k] * B[k, j]
+          }
+        }
+      }
+    }
+    """
+    a, b = np.full((2, 3), value), np.full((3, 2), value)
+    want = (3 * value * value + 2**31) % 2**32 - 2**31
+    assert np.array_equal(run_program(parse_program(text), {"A": a, "B": b})["C"], np.full((2, 2), want))

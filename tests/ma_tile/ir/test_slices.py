@@ -8,7 +8,7 @@ import pytest
 from nautilus.core.errors import VerifyError
 from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.instruction_tables import wg_acc_layout
-from nautilus.ma_tile.ir.layout import slice_registers
+from nautilus.ma_tile.ir.layout import FragLayout, Mode, same_threads, slice_registers
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
@@ -41,6 +41,8 @@ def test_registers() -> None:
     assert slice_registers(rows, wg_acc_layout("i", "j", 64, 32), "j", 96) == tuple(range(48, 64))
     assert slice_registers(WHOLE, PART, "j", 32) == (*range(16, 32), *range(80, 96))
     assert slice_registers(WHOLE.project(("j",)), PART.project(("j",)), "j", 32) == tuple(range(8, 16))
+    one = FragLayout((), (Mode(32, None),), ())
+    assert slice_registers(one, one, "j", 0) == same_threads(one, one) == (0,)
     assert slice_registers(WHOLE, PART, "j", 4) is None  # lanes of the part would have to swap
     assert slice_registers(WHOLE, wg_acc_layout("j", "i", 128, 32), "j", 0) is None
 

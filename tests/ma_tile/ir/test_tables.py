@@ -19,7 +19,7 @@ from nautilus.cost.instructions import FREE
 from nautilus.cuda import emit
 from nautilus.cuda.ops import elementwise
 from nautilus.ma_tile.interp import block
-from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, WITHOUT_WGMMA, check_instructions
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, WITHOUT_WGMMA, check_instructions, has_types
 from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.verify.module import RULES
 
@@ -104,3 +104,15 @@ def test_an_op_without_entries_is_an_error_at_the_import_of_each_table() -> None
     names = [f"nautilus.{name}" for name in tables]
     done = subprocess.run([sys.executable, "-c", _IMPORT, *names], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"{what}: missing or unknown: Extra" for what in tables.values()]
+
+
+def test_an_instruction_has_types_of_both_operands_and_of_the_sum() -> None:
+    f16 = WGMMA["wgmma.f16"]
+    assert has_types(f16, DType.F16, DType.F16, DType.F32)
+    assert not has_types(f16, DType.BF16, DType.BF16, DType.F32)
+    assert not has_types(f16, DType.BF16, DType.F16, DType.F32)
+    assert not has_types(f16, DType.F16, DType.BF16, DType.F32)
+    assert not has_types(f16, DType.F16, DType.F16, DType.I32)
+    mixed = WGMMA["wgmma.u8.s8"]
+    assert has_types(mixed, DType.U8, DType.I8, DType.I32) and not has_types(mixed, DType.I8, DType.U8, DType.I32)
+    assert not has_types(mixed, DType.I8, DType.I8, DType.I32)

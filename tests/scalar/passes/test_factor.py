@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import random
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nautilus.core.certificate import Certificate
+from nautilus.core.expr.nodes import Const, Expr, Op
 from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
 from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.dead import Dead
-from nautilus.scalar.passes.factor import Factor
+from nautilus.scalar.passes.factor import Factor, quotient
 from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.simplify import Simplify
 from tests.scalar.expect import sound
@@ -82,3 +86,31 @@ def test_adversarial_rows() -> None:
     x = random_inputs(spec)
     x["X"] = x["X"] * 0 + np.array([6e4, -6e4, 0, 1, 2])
     agree(spec, p, x)
+
+
+def _random(r: random.Random, depth: int) -> Expr:
+    if depth == 0:
+        return Const(r.choice([2.0, 0.5, 4.0, -8.0]), DType.F64)
+    name = r.choice(["mul", "div", "neg", "rcp"])
+    return Op(name, tuple(_random(r, depth - 1) for _ in range(1 if name in ("neg", "rcp") else 2)), DType.F64)
+
+
+def _value(e: Expr) -> float:
+    match e:
+        case Const(value=value):
+            return float(value)
+        case Op(op="neg", args=(a,)):
+            return -_value(a)
+        case Op(op="rcp", args=(a,)):
+            return 1 / _value(a)
+        case Op(op=op, args=(a, b)):
+            return _value(a) * _value(b) if op == "mul" else _value(a) / _value(b)
+    raise AssertionError(e)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_factors_and_divisors_are_all_of_an_element(seed: int) -> None:
+    e = _random(random.Random(seed), 3)
+    up, down = quotient(e)
+    assert prod(map(_value, up)) / prod(map(_value, down)) == _value(e)
+    assert all(isinstance(x, Const) for x in (*up, *down))

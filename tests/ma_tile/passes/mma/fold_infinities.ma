@@ -68,3 +68,37 @@
 ; CHECK-NOT: binade %m0
 ; CHECK: carry(
 ; CHECK: binade %m_0
+
+; CASE: the larger one of a number and -inf is the number
+; RUN: fold-infinities
+; AGAIN
+; COMPLETE:
+module m target sm_90a {
+  input X: f32[64]
+  output Y: f32[64]
+  kernel m grid 1 warps 2 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp(i:2x32)
+    %m = const -inf : f32[i: 64] #i
+    %x = ld.global X[i] vec 1 : f32[i: 64] #i
+    %y = max %x, %m : f32[i: 64] #i
+    st.global Y[i], %y vec 1
+  }
+}
+; CHECK: st.global Y[i], %x
+
+; CASE: a power of two alone
+; RUN: fold-infinities
+; AGAIN
+; COMPLETE:
+module m target sm_90a {
+  input X: f32[64]
+  output Y: f32[64]
+  kernel m grid 1 warps 2 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp(i:2x32)
+    %m = const -inf : f32[i: 64] #i
+    %x = ld.global X[i] vec 1 : f32[i: 64] #i
+    %y = binade %m : f32[i: 64] #i
+    st.global Y[i], %y vec 1
+  }
+}
+; CHECK: %y = const 7.888609052210118e-31
