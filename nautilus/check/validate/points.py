@@ -2,7 +2,8 @@
 
 * generic: rationals with 20 random bits, on which residues decide identities;
 * positive: the same without signs, for functions that are defined there only;
-* special: few small numbers, with zeros of both signs, equal elements and equal rows; of the reals alone;
+* special: few small numbers, with zeros of both signs, equal elements and equal rows, and with the largest and the
+  least one at the ends of rows, where a loop that is too short misses them; of the reals alone;
 * large: the generic numbers times 64, on which an exponential overflows that is not under its reference; of the reals
   alone;
 * infinite: as the caller gives them, with inf, -inf, NaN, zeros and the lowest number among the elements; of the reals
@@ -28,6 +29,7 @@ INFINITE = "infinite"
 KINDS = ("generic", "positive", "special", "large", INFINITE, "wrapping")
 _TRACKED = frozenset({"generic", "positive"})
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, 1.0, 0.5, -2.0, 3.0)
+_ENDS = (4.0, -3.0)  # no other element is equal to one of them, so that no tie excuses a difference
 
 
 def points(
@@ -54,9 +56,14 @@ def points(
 def _floats(kind: str, name: str, shape: tuple[int, ...], seed: int) -> Array:
     rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), zlib.crc32(name.encode())])
     if kind == "special":
-        out = rng.choice(_SPECIAL, shape)
-        if out.ndim and out.shape[0] > 1:
+        out = np.asarray(rng.choice(_SPECIAL, shape))
+        rows = out.reshape(out.shape[0] if out.ndim > 1 else 1, -1)  # a view
+        if rows.shape[0] and rows.shape[1] > 1:
+            rows[0, 0], rows[0, -1] = _ENDS
+            if rows.shape[0] > 2:
+                rows[1, 0], rows[1, -1] = reversed(_ENDS)
+        if out.ndim and out.shape[0] > 1 and rows.shape[0] > 1:
             out[-1] = out[0]
-        return np.asarray(out)
+        return out
     whole = rng.integers(1, 1 << 19, shape) / (1 << (12 if kind == "large" else 18))
     return np.asarray(whole if kind == "positive" else whole * rng.choice((-1.0, 1.0), shape))

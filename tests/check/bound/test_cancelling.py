@@ -231,3 +231,11 @@ def test_elements_of_any_value_are_few() -> None:
     arrays["W"], arrays["X"], arrays["Y"] = (np.full_like(x, v) for x, v in zip(
         (arrays["W"], arrays["X"], arrays["Y"]), (1.0, 0.75, -1.75), strict=True))  # fmt: skip
     assert not reference(Compiled(made), replace(given, arrays=arrays), bounds).in_range
+
+
+def test_the_sign_of_a_recurrence_is_that_of_its_steps() -> None:
+    """Its earlier values have the sign by induction; looking for it in them has no end."""
+    for step, cancels in (("0.5 * h[t - 1] + x[t] * x[t]", False), ("0.5 * h[t - 1] - x[t]", True)):
+        text = "dim N = 8\ninput x: f32[N]\noutput h: f32[N], y: f32\n"
+        text += f"recur h[t] = {step} if t > 0 else x[0] * x[0]\ny = 1 / sum[t](h[t] + h[t])\n"
+        assert may_cancel(load_text(text)) is cancels

@@ -31,6 +31,14 @@ def test_special_points_have_equal_rows_and_zeros_of_both_signs() -> None:
     assert {bool(s) for s in np.signbit(x[x == 0.0])} == {False, True}
 
 
+def test_special_points_have_their_extremes_at_the_ends_of_rows() -> None:
+    """A loop that leaves out the first element, or the last one, has another maximum and another minimum."""
+    x = made()["special"]["X"]
+    for row, (most, least) in ((x[0], (0, -1)), (x[1], (-1, 0))):
+        assert np.count_nonzero(row == row.max()) == np.count_nonzero(row == row.min()) == 1
+        assert row[most] == row.max() and row[least] == row.min()
+
+
 def test_infinite_points_have_few_special_numbers_in_rows_and_more_in_vectors() -> None:
     x, w = (made()[INFINITE][n] for n in ("X", "w"))
     assert 0 < np.count_nonzero(~np.isfinite(x)) <= 3

@@ -66,6 +66,7 @@ class Known:
     def __init__(self, program: Spec) -> None:
         self.made = {d.name: d.expr for d in program.definitions}
         self.precise: dict[str, bool] = {}
+        self.positive: dict[str, bool] = {}
 
     def is_site(self, e: Expr) -> bool:
         """Whether ``e`` has a singular point that an imprecise value may come close to."""
@@ -117,7 +118,12 @@ class Known:
             case Var() | Param():
                 return True
             case Load(buffer=name):
-                return name in self.made and self.is_positive(self.made[name])
+                if name not in self.made:
+                    return False
+                if name not in self.positive:
+                    self.positive[name] = True  # the earlier values of a recurrence, by induction
+                    self.positive[name] = self.is_positive(self.made[name])
+                return self.positive[name]
             case Reduce(op="sum" | "prod" | "max" | "min", body=x):
                 return self.is_positive(x)
             case Op(op="mul", args=(a, b)) if a == b:

@@ -7,9 +7,10 @@ with ``c`` a finite positive constant.  The values are equal bit for bit, becaus
 are monotone: the larger of two rounded products is the rounded product of the larger factor.  -inf times ``c`` is -inf
 and a NaN stays.  The pass applies to consecutive loops that carry one maximum if all of them have the same ``c``.
 
-The larger of the maximum and another number ``y``, which is a reference as well, follows: ``max(y, m' * c)`` becomes
-``max(y / c, m') * c``.  Its value may differ in the last place, but all its readers have the same one.  A maximum that
-is guarded, ``select(m == -inf, 0, m)``, follows too.
+The larger of the maximum and another number ``y``, which is a reference as well, follows where ``c`` is a power of
+two: ``max(y, m' * c)`` becomes ``max(y / c, m') * c``.  For another ``c``, ``y / c * c`` would not be ``y``, and
+exponents of elements that are equal to a large ``y`` not 0.  A maximum that is guarded, ``select(m == -inf, 0, m)``,
+follows too.
 
 Afterwards an exponent ``(x * c - m) * k`` is ``(x - m') * (c * k)``: the element and its reference have the same
 factor (``fold-scale``), which ``guard-exponents`` needs to subtract them without an error.
@@ -147,6 +148,9 @@ class _Rewrite:
         other = op.args[1 - at]
         if other.name in self.plain:
             found = self.plain[other.name]
+        elif math.frexp(self.factor)[0] != 0.5:
+            yield op
+            return
         else:
             found = self.names.fresh(other.type)
             yield MapOp(found, "div", (other, c), op.span)

@@ -137,3 +137,33 @@ def test_a_far_row_is_that_of_scores_off_by_few_units() -> None:
     assert " lt " in text.format(r.modules["vr-tile"])
     (share,) = {float(x) for x in run_tiles(r.modules["vr-tile"], inputs, mode="typed")["O"].flat}
     assert 2.0**-11.6 <= share <= 2.0**-5.6
+
+
+_TWO = """dim M = 9, N = 21, T = 5, D = {d}
+input Q: f32[M, D]
+input K: f32[N, D], V: f32[N, D]
+input R: f32[T, D], W: f32[T, D]
+input sink: f32[]
+output O: f32[M, D]
+S[i, j] = sum[d](Q[i, d] * K[j, d]) / sqrt(D)
+U[i, t] = sum[d](Q[i, d] * R[t, d]) * 0.3
+m[i] = max(max[j](S[i, j]), max[t](U[i, t]), sink)
+Z[i] = sum[j](exp(S[i, j] - m[i])) + sum[t](exp(U[i, t] - m[i])) + exp(sink - m[i])
+O[i, d] = (sum[j](exp(S[i, j] - m[i]) * V[j, d]) + sum[t](exp(U[i, t] - m[i]) * W[t, d])) / Z[i]
+"""
+
+
+@pytest.mark.parametrize("d", [16, 12])  # the scale of S is a power of two, and none
+@pytest.mark.parametrize(
+    ("keys", "others", "sink"), [(1.0, 1e17, 0.0), (1e17, 1.0, 0.0), (1.0, 1.0, 3e17), (1.0, 1.0, 1e5)]
+)
+def test_the_larger_one_of_maxima_of_several_scales(d: int, keys: float, others: float, sink: float) -> None:
+    """Elements equal to the largest score have the exponential 1, in whose units its reference is."""
+    r = compiled(_TWO.format(d=d))
+    rng = np.random.default_rng(d)
+    x = {n: normal(rng, (rows, d)) for n, rows in {"Q": 9, "K": 21, "V": 21, "R": 5, "W": 5}.items()}
+    x |= {n: round_to(size * x[n], DType.F32) for n, size in (("K", keys), ("R", others))}
+    x["sink"] = round_to(np.array(sink), DType.F32)
+    want = run_spec(r.modules["spec"], x)["O"]
+    for level, got in outputs_at(r, x, "O"):
+        assert np.linalg.norm(got - want) <= 1e-5 * np.linalg.norm(want), level
