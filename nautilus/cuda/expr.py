@@ -213,7 +213,8 @@ class Speller:
                 case Op(op="mod", args=(a, Const() as b), dtype=DType.I32) if _is_power(b):
                     return _infix("&", 8, go(a), str(int(b.value) - 1))  # in two's complement, of negative numbers too
                 case Op(op="and" | "or" as name, args=(a, b)) if _divides(b):
-                    return self.op(f"bit_{name}", [go(a), go(b)], [DType.BOOL, DType.BOOL], DType.BOOL)
+                    both = [operand(go(x), UNARY) for x in (a, b)]
+                    return self.op(f"bit_{name}", both, [DType.BOOL, DType.BOOL], DType.BOOL)
                 case Op(op=name, args=args, dtype=dtype):
                     wraps = any(isinstance(n, Ref | Load) for n in walk(x))
                     return self.op(name, [go(a) for a in args], [a.dtype for a in args], dtype, wraps=wraps)
