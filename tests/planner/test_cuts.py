@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.core.fallbacks import UNFUSED, Fallbacks
+from nautilus.core.fallbacks import LIGHTER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_text
@@ -222,15 +222,15 @@ def test_two_groups_are_a_cluster(batch: int, n: int, heads: int, clusters: list
 def test_a_cluster_that_did_not_fit_is_given_up_before_its_split_k_warps() -> None:
     program = Pack(plan_packs(decode(8, 16384))).apply(decode(8, 16384))
     found = {}
-    for steps in range(3):
+    for steps in (0, LIGHTER, WITHOUT):
         fallbacks = Fallbacks.of({"O_acc_part_2": steps})
         cuts = default_splits(program, fallbacks=fallbacks)
         new = SplitKUpdate(Schedule(splits=cuts)).apply(program)
         kernels = default_schedule(new, fallbacks=fallbacks).kernels
         found[steps] = [(warp_of(k).combine_in_block, k.mapping.cluster) for k in kernels]
     assert found[0] == [(True, 1), (False, 2), (False, 1)]
-    assert found[1] == [(True, 1), (False, 1), (False, 1)]
-    assert not any(join for join, _ in found[2])
+    assert found[LIGHTER] == [(True, 1), (False, 1), (False, 1)]
+    assert not any(join for join, _ in found[WITHOUT])
 
 
 def test_the_fallback_of_split_k_warps_is_a_split_into_chunks() -> None:
