@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr.nodes import Const, Expr, Op, Var
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var
 from nautilus.core.functions import FUNCTIONS, NAMED, Call
 from nautilus.core.types import DType
 from nautilus.cuda.expr import Speller
@@ -66,6 +66,35 @@ def test_divisions_of_64_bits_by_powers_of_two_are_shifts_and_masks() -> None:
 
     assert spelled(whole) == "a >> 16 & 1023LL"
     assert "floor_mod" in spelled(Op("mod", (Var("h", DType.I64), Const(1000, DType.I64)), DType.I64))
+
+
+def spelled_at(e: Expr) -> str:
+    """The text of ``e`` where nothing is known of its variable ``a`` and of ``b``, which is not negative."""
+    return Speller().expr(e, {"a": "a", "b": "b"}, {"b": (0, 99)}, lambda _: "", lambda _: "X[b]")
+
+
+def test_remainders_by_powers_of_two_are_the_last_bits_of_negative_positions_too() -> None:
+    a, b = Var("a", DType.I32), Var("b", DType.I32)
+    assert spelled_at(Op("mod", (a, Const(4, DType.I32)), DType.I32)) == "a & 3"
+    assert spelled_at(Op("mod", (b, Const(4, DType.I32)), DType.I32)) == "b % 4"
+    assert "floor_mod" in spelled_at(Op("mod", (a, Const(6, DType.I32)), DType.I32))
+
+
+def test_a_condition_after_another_one_is_evaluated_anyway_if_it_divides_and_reads_nothing() -> None:
+    a, b = Var("a", DType.I32), Var("b", DType.I32)
+
+    def below(x: Expr, by: int) -> Expr:
+        return Op("lt", (Op("floordiv", (x, Const(by, DType.I32)), DType.I32), Const(5, DType.I32)), DType.BOOL)
+
+    def both(x: Expr, y: Expr, op: str = "and") -> str:
+        return spelled_at(Op(op, (x, y), DType.BOOL))
+
+    near, read = Op("lt", (a, b), DType.BOOL), Load("X", (b,), DType.I32)
+    assert both(near, below(b, 7)) == "(a < b) & (b / 7 < 5)"
+    assert both(near, below(b, 7), "or") == "(a < b) | (b / 7 < 5)"
+    assert both(below(b, 7), near) == "b / 7 < 5 && a < b"
+    assert both(near, below(b, 8)) == "a < b && b / 8 < 5"
+    assert both(near, below(read, 7)).startswith("a < b && ")
 
 
 def test_the_helpers_of_approximations_exist() -> None:

@@ -38,13 +38,13 @@ def add_tiles(g: Draft, grid: list[str]) -> None:
 
     Raises ScheduleError.
     """
-    most = FEW_TILE if _is_short(g) else 128
+    most, grid_axes = FEW_TILE if _is_short(g) else 128, frozenset(grid)
     for dot in g.dots.values():
-        for side in (dot.rows, dot.columns):
+        for side, other in ((dot.rows, dot.columns), (dot.columns, dot.rows)):
             mine = [x for x in side if x in grid and g.cut_by(x) is None]
             if g.loop in side:  # such as queries that all batches share: the columns are those of the loop
-                long = g.loop is not None and g.extent(g.loop) >= WHOLE
-                mine = [] if long else [x for x in mine if not _is_batch(g, x)]
+                filled = g.extent(g.loop) >= WHOLE and not grid_axes.isdisjoint(other)  # and the tile has rows of that
+                mine = [] if filled else [x for x in mine if not _is_batch(g, x)]
             whole = prod(g.tile(x) for x in side if x in g.roles and g.roles[x].role == TILE)
             if mine and whole < WHOLE and all(g.tile(x) == 1 for x in mine):
                 if all(_few_rows(g, mine)):
