@@ -12,9 +12,10 @@ reductions that it reads have no kernel in common.  So is a factor that rounds t
 constants, to 16 bits: where no kernel has both products, the result is in memory anyway, in f32 if the reader rounds
 it.  A sum of several products of which a reader needs columns that lie beside each other, as the gates of a cell do, is
 a candidate too: the products are then one kernel.  An element of pairs, as each of the scores that are compared with
-all others, is computed again for each tile of results, unless it is stored.  All candidates of a program are stored
-together, since a product reaches the faster engine only if both of its operands are tensors; then each alone, if
-together they are not faster.
+all others, is computed again for each tile of results, unless it is stored.  An elementwise definition that reads one
+at several positions, as a stencil of what another stencil gives, computes it at each of them.  All candidates of a
+program are stored together, since a product reaches the faster engine only if both of its operands are tensors; then
+each alone, if together they are not faster.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 MARGIN = 0.1  # relative gain by the cost model below which the choice of the rules stays
 WINDOW_SLOTS = 128  # an element that is stored and loaded takes about as long as half of them
+STENCIL_SLOTS = WINDOW_SLOTS // 2
 PAIR_TILE = 16  # results of a tile that share an element of pairs
 AGAIN_PAIRS = 4 * PAIR_TILE  # results that read an element of pairs, from which on it may be stored
 PAIR_LAUNCHES = 2  # launches that take as long as the elements that tiles of pairs compute again
@@ -88,6 +90,7 @@ def candidates(defs: Mapping[str, Def], inline: tuple[str, ...], arch: str = DEF
         found |= dict.fromkeys(_in_windows(d, defs, inline, machine(arch)))
         found |= dict.fromkeys(_in_pairs(d, defs, inline, machine(arch)))
         found |= dict.fromkeys(_beside_others(d, defs, inline))
+        found |= dict.fromkeys(_in_stencils(d, defs, inline, machine(arch)))
     return tuple(n for n in inline if n in found)
 
 
@@ -122,6 +125,18 @@ def _in_windows(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...], rates:
         rate = rates.multiprocessors * rates.fma * rates.clock
         if moved and again >= WINDOW_SLOTS and points(d.par) * again > LAUNCH * 1e-6 * rate:
             yield ld.buffer
+
+
+def _in_stencils(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...], rates: Machine) -> Iterator[str]:
+    """The candidates that the elementwise ``d`` reads at several positions."""
+    if d.op is not None:
+        return
+    rate = rates.multiprocessors * rates.fma * rates.clock
+    for name in dict.fromkeys(ld.buffer for ld in d.reads() if ld.buffer in inline):
+        positions = {ld.index for ld in d.reads() if ld.buffer == name}
+        again = (len(positions) - 1) * _slots(defs[name], defs, inline)
+        if again >= STENCIL_SLOTS and points(d.par) * again > LAUNCH * 1e-6 * rate:
+            yield name
 
 
 def _in_pairs(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...], rates: Machine) -> Iterator[str]:

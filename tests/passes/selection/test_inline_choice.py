@@ -224,3 +224,21 @@ def test_sums_of_products_for_gates_are_one_kernel(terms: int, kernels: list[str
     """Long products of one result have kernels of their own, whose tiles are faster."""
     made = compile_file(Request(Path("given.naut"), "sm_90a", text=CELL.format(terms=terms)))
     assert [k.name for k in made.modules["ma-tile"].kernels] == kernels
+
+
+EDGES = """
+dim H = 4096, W = {width}
+input x: f32[H, W]
+output e: f32[H, W]
+gx[i: H, j: W] = x[i, min(j + 1, W - 1)] - x[i, max(j - 1, 0)]
+gy[i: H, j: W] = x[min(i + 1, H - 1), j] - x[max(i - 1, 0), j]
+m[i, j] = sqrt(gx[i, j] ** 2 + gy[i, j] ** 2)
+e[i, j] = max(m[i, j], m[i, max(j - 1, 0)], m[i, min(j + 1, W - 1)], m[max(i - 1, 0), j], m[min(i + 1, H - 1), j])
+"""
+
+
+@pytest.mark.parametrize(("width", "stored"), [(4096, True), (8, False)])
+def test_a_stencil_of_a_stencil_is_stored_where_that_is_faster(width: int, stored: bool) -> None:
+    """A small image takes less time than a launch."""
+    given = compile_file(request(EDGES.format(width=width))).context.schedule
+    assert given is not None and ("m" not in (given.inline or ())) is stored
