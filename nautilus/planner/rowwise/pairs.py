@@ -42,6 +42,7 @@ SHORT_STEP, MOST_TERMS = 4, 16  # terms of a step, at least and at most
 LEAST, LEAST_TERMS = 16, 5  # rows and columns, and terms, that are worth a tile
 FEW_TERMS, CHEAP = 15, 8  # of terms that are no more, those of at most so many operations are worth a tile
 RESULTS = 512, 256  # results of a block whose terms are the same, where such blocks fill the GPU
+BUSY = 4  # such blocks of a multiprocessor that hide their latency, where chunks leave a choice
 MANY = 1 << 23  # pairs whose results are worth a kernel of their own
 STEP = 16  # terms of a step where several reductions read each other's running results
 WASTE = 8  # one part of the terms of all steps may be beyond the last term
@@ -112,7 +113,8 @@ def shared_terms(
     reduced = {a.name for d in defs for a in d.red}
     column = defs[-1].par[-1].name if defs[-1].par else ""
     results = prod(grid.values())
-    found = next((n for n in RESULTS if results >= BLOCKS * n and grid.get(column, 0) >= n), None)
+    blocks = BLOCKS * (BUSY if chunks else 1)
+    found = next((n for n in RESULTS if results >= blocks * n and grid.get(column, 0) >= n), None)
     if found is None or len(reduced) != 1:
         return None
     names = {d.name for d in defs}

@@ -143,6 +143,12 @@ y[m, k: 4] = sum[e | rank[m, e] == k](x[m, e])
 """
 
 
+def test_chunks_of_few_results_are_spread_over_threads() -> None:
+    """One block of 512 results on each multiprocessor would wait for its exponentials."""
+    text = "input x: f32[16384], g: f32[4096]\noutput p: f32[4096]\np[m] = sum[n](exp(-square(g[m] - x[n])))\n"
+    assert roles(text)["m"] == ("grid", 64)
+
+
 def test_ranks_are_a_kernel_of_their_own() -> None:
     """In one kernel, the threads of a block would combine the parts of each rank before they compare it."""
     kernels = schedule_of(SIZES + RANKS).kernels
