@@ -161,7 +161,7 @@ def first_alternative(d: Def) -> tuple[Expr | None, Expr | None]:
     for n, part in enumerate(parts):
         match part:
             case Op(op="or", args=(first, second)):
-                beside = calc("and", negated(first), second)
+                beside: Expr = calc("and", negated(first), second)
             case Op(op="select", args=(first, Const(value=True), second)):
                 beside = short_circuit(negated(first), second)
             case _:
