@@ -123,11 +123,6 @@ class References:
         op = self.defs.get(v.name)
         return op.buffer if isinstance(op, LoadOp) else None
 
-    def has_logarithm(self, v: Value) -> bool:
-        """Whether ``v`` is a sum with a logarithm."""
-        op = self.defs.get(v.name)
-        return isinstance(op, MapOp) and op.op in ("add", "sub", "fma") and any(map(self.is_logarithm, op.args))
-
     def is_logarithm(self, v: Value) -> bool:
         """Whether ``v`` is a logarithm, maybe times a constant."""
         op = self.defs.get(self.scaled(v)[0].name)

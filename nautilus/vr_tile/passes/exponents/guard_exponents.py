@@ -32,10 +32,9 @@ the inputs is left alone: ``|e|`` is at most 2^-14.  Every other group has one o
 
 **Difference**, for all other groups: ``(x - r) * k + n``, an operation more for each element.  A reference that has
 another factor than ``x``, as the larger one of a maximum of scaled scores and of a number, has ``(x * s - r) * k + n``,
-unless it is a number of its own beside sums of products: an input, or a sum with a logarithm that another kernel has
-stored.  No element is equal to such a reference, so the rounding of the sums is as large as ``e``.  Numbers that are
-loaded are exact at any size, and an open group needs the reference that it stores.  Memory bounds most kernels of such
-groups.
+unless it is an input beside sums of products.  No element is equal to such a reference, so the rounding of the sums is
+as large as ``e``.  Numbers that are loaded are exact at any size, and an open group needs the reference that it stores.
+Memory bounds most kernels of such groups.
 
 Both forms are equations over the reals, except for far rows.  Requires: ``x``, ``r`` in f32.
 """
@@ -51,7 +50,7 @@ from nautilus.core.tiles import TileType
 from nautilus.core.types import DType, value_limits
 from nautilus.vr_tile.analysis.references import Element, Group, References, Repair
 from nautilus.vr_tile.analysis.value_range import Ranges, value_ranges
-from nautilus.vr_tile.ir import MapOp, StoreOp, TileKernel, TileModule, TileOp, Value, walk_ops
+from nautilus.vr_tile.ir import MapOp, TileKernel, TileModule, TileOp, Value
 from nautilus.vr_tile.passes.dce import Dce
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
@@ -74,18 +73,8 @@ class GuardExponents:
     def apply(self, module: TileModule) -> TileModule:
         """``module`` with accurate exponents."""
         module = Dce().apply(module)  # a dead reader would open a group
-        own = _own_numbers(module)
+        own = frozenset(b.name for b in module.buffers if b.space is Space.INPUT)
         return each_kernel(module, lambda k: _kernel(k, own))
-
-
-def _own_numbers(module: TileModule) -> frozenset[str]:
-    """The buffers that hold inputs, or sums with a logarithm."""
-    found = {b.name for b in module.buffers if b.space is Space.INPUT}
-    for k in module.kernels:
-        references = References(k)
-        stores = (op for op in walk_ops(k.body) if isinstance(op, StoreOp))
-        found |= {op.buffer for op in stores if references.has_logarithm(op.value)}
-    return frozenset(found)
 
 
 def _kernel(k: TileKernel, own: frozenset[str]) -> TileKernel:
@@ -101,7 +90,7 @@ def _kernel(k: TileKernel, own: frozenset[str]) -> TileKernel:
 
 
 def _is_apart(group: Group, references: References, own: frozenset[str]) -> bool:
-    """Whether the elements are scaled sums of products under references that are numbers of their ``own``."""
+    """Whether the elements are scaled sums of products under references that are inputs, the ``own`` numbers."""
     return all(
         e.scale != 1.0 and references.is_rounded_sum(e.x) and references.loaded(e.reference) in own
         for e in group.elements
