@@ -135,7 +135,7 @@ class _Rewrite:
             if r.name not in self.rows or not p.is_here(self.rows[r.name]):
                 factor, number = (p.const(c, TileType(DType.F32)) for c in (-e.factor, self.bits))
                 self.rows[r.name] = p.map("fma", [r, factor, number])
-            k = p.const(e.factor, TileType(DType.F32))
+            k = p.const(e.factor * e.scale, TileType(DType.F32))
             return p.map("exp2", [p.map("fma", [x, k, self.rows[r.name]])])
         if isinstance(op, MapOp) and op.op in _LOGARITHMS:
             form = self.forms.of(op.args[0])
