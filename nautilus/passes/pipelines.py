@@ -135,7 +135,7 @@ SCALAR = Stage(
         *("axes.delinearize:Delinearize", "results.store_results:StoreResults", "results.order_results:OrderResults"),
         *("positions.invert_reads:InvertReads", "windows.extend_reductions:ExtendReductions"),
         "axes.orient_products:OrientProducts",
-        *("windows.store_taps:StoreTaps", "axes.split_residues:SplitResidues"),
+        "axes.split_residues:SplitResidues",
         "windows.taps_to_columns:TapsToColumns",
         *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),
         "windows.store_transposed:StoreTransposed",
