@@ -175,7 +175,9 @@ def match(e: Reduce, extents: Mapping[str, int], shapes: Shapes) -> Convolution 
     conditions = [*conjuncts(e.cond), *conditions, *(c for found, _ in parts for c in found)]
     reduced = _extents(e.axes)
     outer = {n: size for n, size in extents.items() if n not in reduced}
-    for image, filter_ in zip(loads, loads[::-1], strict=True) if len(loads) == 2 else ():
+    used = frozenset[str]().union(*map(free_vars, loads))
+    known = used <= {*reduced, *outer}  # no index of a reduction around the sum
+    for image, filter_ in zip(loads, loads[::-1], strict=True) if len(loads) == 2 and known else ():
         made = _Matcher(image, filter_, reduced, outer, shapes).match(conditions)
         if made is not None:
             return replace(made, scale=scale)

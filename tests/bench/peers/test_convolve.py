@@ -190,5 +190,16 @@ def test_other_sums_are_no_convolutions(cond: str, body: str) -> None:
         BUILDERS["cudnn"](Setting(NUMPY, spec, {}, {}, "cpu"))
 
 
+def test_a_sum_with_an_index_of_a_sum_around_it_is_none() -> None:
+    """The scores of attention in one formula, whose keys have the index of the softmax."""
+    spec = load_text("""
+dim B = 2, H = 4, M = 5, N = 6, D = 8
+input Q: f16[B, H, M, D], K: f16[B, N, D], V: f16[B, N, D]
+output O: f16[B, H, M, D]
+O[b, h, i, d] = sum[j](softmax[j](sum[c: D](Q[b, h, i, c] * K[b, j, c])) * V[b, j, d])
+""")
+    assert convolutions(spec) == []
+
+
 def test_a_convolution_is_no_matrix_product() -> None:
     assert not only_products(SPECS["1d/dilated_strided"])
