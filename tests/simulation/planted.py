@@ -166,12 +166,7 @@ DECODE = (
     Plant("one more group left to a wait", r"cp_async_wait<(\d)>", r"cp_async_wait<\1 + 1>", at=1),
     Plant("no commit in front of the loop", *_call("cp_async_commit")),
     Plant("no commit in the loop", *_call("cp_async_commit"), at=2),
-    Plant(
-        "no commit in the loop over the masked tiles",
-        *_call("cp_async_commit"),
-        at=3,
-        redundant={"decode": "the loop runs once at most, and nothing waits after it"},
-    ),
+    Plant("no commit in the loop over the masked tiles", *_call("cp_async_commit"), at=3, absent=("decode",)),
     Plant("no barrier of a warp", *_call("__syncwarp")),
     Plant("no barrier in front of the partial results", *_call("__syncthreads")),
     Plant("no barrier after the partial results", *_call("__syncthreads"), at=1),

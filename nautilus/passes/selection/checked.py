@@ -79,7 +79,7 @@ class Checked:
         A result whose text follows may have a kernel without one: the lowering to text then says where it fails.
         """
         request = self.request
-        emitted = request.is_spec or CUDA.name in result.modules
+        emitted = request.is_spec or request.until == CUDA.name
         whole = self.to_ma_tile(result, request.until) if emitted else None
         kernels = () if whole is None else doubtful(whole.modules[MA_TILE.name], whole.context.arch)
         if whole is None or not kernels:
