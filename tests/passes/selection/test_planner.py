@@ -70,3 +70,22 @@ def test_what_leaves_a_kernel_of_small_tiles_is_split() -> None:
     result = compile_file(Request(Path("given.naut"), "sm_90a", text=ZERO_POINT, until="ma-tile"))
     assert result.context.schedule is not None
     assert [c.op for c in result.context.schedule.splits or ()] == ["Y_sum_term"]
+
+
+# A linear recurrence in chunks, whose products within a chunk are in groups of steps that a pass after ``inline`` makes.
+GATED = """
+    dim B = 4, T = 4096, H = 8, D = 128
+    input q: bf16[B, T, H, D], k: bf16[B, T, H, D], v: bf16[B, T, H, D], g: f32[B, T, H, D]
+    output o: bf16[B, T, H, D]
+    assume -1 <= g[b, t, h, d] <= 0
+    recur S[b, t, h, d, e: D] = (
+        exp(g[b, t, h, d]) * S[b, t - 1, h, d, e] + k[b, t, h, d] * v[b, t, h, e] if t > 0
+        else k[b, 0, h, d] * v[b, 0, h, e])
+    o[b, t, h, e] = sum[d](q[b, t, h, d] * S[b, t, h, d, e])
+"""
+
+
+def test_packs_of_a_trial_without_splits_are_chosen_where_they_apply() -> None:
+    """The trial of the pass ``inline`` has packs of a program in which other passes have cut the axes."""
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=GATED, until="ma-tile"))
+    assert result.context.schedule is not None and result.context.schedule.kernels
