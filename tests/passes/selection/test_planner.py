@@ -72,7 +72,7 @@ def test_what_leaves_a_kernel_of_small_tiles_is_split() -> None:
     assert [c.op for c in result.context.schedule.splits or ()] == ["Y_sum_term"]
 
 
-# A linear recurrence in chunks, whose products within a chunk are in groups of steps that a pass after ``inline`` makes.
+# A linear recurrence in chunks: the products within a chunk have the longest axes, which ``pack`` cuts.
 GATED = """
     dim B = 4, T = 4096, H = 8, D = 128
     input q: bf16[B, T, H, D], k: bf16[B, T, H, D], v: bf16[B, T, H, D], g: f32[B, T, H, D]

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, walk
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, walk
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.linear import linear
 from nautilus.core.index.sizes import as_extent, nominal
@@ -28,6 +28,7 @@ from nautilus.core.records import dataclass
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Update, statements
 
 ISSUES = 3.3e7  # instructions of single threads in a microsecond, on all multiprocessors
+READ = 2  # issue slots of a read: its address, and itself
 RATE = 4.0e6  # bytes of memory in a microsecond
 
 
@@ -85,6 +86,14 @@ def step_slots(form: Form) -> tuple[float, float]:
     """The issue slots of a step for a position along all axes, and for one along the independent axes."""
     found = [(issue_slots(s.value), loops) for loops, s in statements(form.step.body)]
     return sum(n for n, _ in found), sum(n * prod(nominal(as_extent(x.hi)) for x in loops) for n, loops in found)
+
+
+def read_slots(form: Form) -> float:
+    """The issue slots of a step for its reads of tensors of others, for one position along the independent axes."""
+    found = [
+        ({ld for ld in loads(s.value) if ld.buffer not in form.roles}, loops) for loops, s in statements(form.step.body)
+    ]
+    return sum(READ * len(read) * prod(nominal(as_extent(x.hi)) for x in loops) for read, loops in found)
 
 
 def independent(

@@ -20,7 +20,7 @@ inf and NaN: a flag says that a chunk has such a step.  Integers have none of th
 any order.
 
 Profitability.  A step costs :data:`STEP` microseconds and the time of its instructions in one warp at least, whatever
-the number of positions.  In chunks all tensors are read twice, and all work is done twice.
+the number of positions.  In chunks all tensors are read twice and all work is done twice, but states are written once.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ from nautilus.core.source import Span
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, promised_ranges
-from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
+from nautilus.scalar.analysis.definitions import is_recurrence, reads_of, writes_of
 from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, reductions, steps_back
-from nautilus.scalar.analysis.states.recurrences import ISSUES, RATE, Form, form_of, step_slots
+from nautilus.scalar.analysis.states.recurrences import ISSUES, RATE, Form, form_of, read_slots, step_slots
 from nautilus.scalar.analysis.states.references import below_reference
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
@@ -68,7 +68,7 @@ from nautilus.targets.memory_rates import LAUNCH
 
 STEP = 0.05  # least microseconds of a step of a recurrence
 ISSUE = 1.3e-3  # microseconds of an instruction of a step in a warp that is alone on its scheduler
-GAIN = 0.75  # chunks are taken if their predicted time is less than this share of that of the steps
+GAIN = 0.8  # chunks are taken if their predicted time is less than this share of that of the steps
 FEWEST = 2  # steps of a chunk
 VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vectors that divide the steps have no masks
 LINES = 64  # steps whose elements are whole lines of memory
@@ -181,7 +181,9 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     volume = {
         b.name: b.dtype.bytes * prod(steps if n == size else nominal(n) for n in b.shape) for b in program.buffers
     }
-    bytes_ = sum(volume[n] for n in _tensors(form) if n not in {s.name for s in states} or _is_stored(program, n))
+    others = [reads_of(k) for k in program.kernels if form.roles.keys().isdisjoint(writes_of(k))]
+    held = {s.name for s in states if not _is_stored(program, s.name) and not any(s.name in r for r in others)}
+    bytes_ = sum(volume[n] for n in _tensors(form) - held)
     again = sum(volume[n] for n in {ld.buffer for s in states for ld in loads(s.value)} - form.roles.keys())
     wanted = 1 << max(1, (steps // 2).bit_length() // 2)
     whole_chunks = (n for n in range(wanted, wanted // 4, -1) if steps % n == 0)
@@ -191,7 +193,8 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     length = next(whole_chunks, best) if reductions(form) else best
     chunks = -(-steps // length)
     alone, step = step_slots(form)
-    latency, work = STEP + ISSUE * alone, steps * step * prod(nominal(sized(x)) for x in form.shared) / ISSUES
+    places = steps * prod(nominal(sized(x)) for x in form.shared) / ISSUES
+    latency, work = STEP + ISSUE * alone, places * (step + read_slots(form))
     whole = max(steps * latency, work, bytes_ / RATE)
     ends = sum(volume[s.name] // steps for s in states) * chunks * _ENDS
     cut = (2 * length + chunks) * latency + 2 * LAUNCH + max(2 * work, (bytes_ + again + ends) / RATE)
@@ -490,7 +493,6 @@ def _kept(factor: Expr, before: Expr) -> Expr:
     product = Op("mul", (factor, before), dtype)
     if dtype.is_int or (isinstance(factor, Const) and abs(factor.value) == 1):
         return product
-
     small = calc("lt", Op("abs", (product,), dtype), least)
     both = calc("and", calc("ne", factor, zero), calc("ne", before, zero))
     negative = calc("ne", calc("lt", factor, zero), calc("lt", before, zero))

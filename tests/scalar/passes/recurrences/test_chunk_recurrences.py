@@ -183,6 +183,36 @@ def test_a_long_recurrence_with_few_positions_is_cut_and_one_that_fills_the_gpu_
         assert (after is not before) is cut
 
 
+# Recurrences of matrices whose many positions fill the multiprocessors.
+SLOTS = """
+dim B = 4, H = 4, T = 2048, D = 64, M = 64
+input Q: bf16[B, H, T, D], K: bf16[B, H, T, D], V: bf16[B, H, T, D], F: f32[B, H, T, M]
+output O: bf16[B, H, T, D]
+assume 0 <= F[b, h, t, m] <= 1
+recur SK[b, h, t, m, d] = F[b, h, t, m] * (SK[b, h, t - 1, m, d] if t > 0 else 0) + (1 - F[b, h, t, m]) * K[b, h, t, d]
+recur SV[b, h, t, m, d] = F[b, h, t, m] * (SV[b, h, t - 1, m, d] if t > 0 else 0) + (1 - F[b, h, t, m]) * V[b, h, t, d]
+P[b, h, t, m] = softmax[m](sum[d](SK[b, h, t, m, d] * Q[b, h, t, d]))
+O[b, h, t, d] = sum[m](P[b, h, t, m] * SV[b, h, t, m, d])
+"""
+# Long steps of few positions.
+MINIMAL = """
+dim B = 16, T = 2048, D = 512
+input f: f32[B, T, D], i: f32[B, T, D], x: f32[B, T, D]
+output h: f32[B, T, D]
+recur h[b, t, d] = (
+    sigmoid(f[b, t, d]) / (sigmoid(f[b, t, d]) + sigmoid(i[b, t, d])) * h[b, t - 1, d]
+    + sigmoid(i[b, t, d]) / (sigmoid(f[b, t, d]) + sigmoid(i[b, t, d])) * x[b, t, d] if t > 0 else x[b, 0, d])
+"""
+
+
+def test_steps_whose_work_or_states_take_most_of_their_time_are_not_cut() -> None:
+    """A step reads tensors beside its operations, and states that another kernel reads are in memory."""
+    before, after = chunked(load_text(SLOTS, "given.naut"), 0)
+    assert after is before
+    before, after = chunked(load_text(MINIMAL, "given.naut"), 0)
+    assert after is not before
+
+
 @pytest.mark.parametrize(("steps", "chunks"), [(512, 8), (16384, 64), (48000, 125)])
 def test_the_states_at_the_ends_of_chunks_are_few(steps: int, chunks: int) -> None:
     """A step over them takes as long as several steps in chunks, which are whole lines of memory."""
