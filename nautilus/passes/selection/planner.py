@@ -69,8 +69,8 @@ class PricedPlanner:
         if self.fallbacks.taken and decided.narrow_to_bytes is None:  # the trial's fallbacks are those of its factors
             decided = replace(decided, narrow_to_bytes=made.narrow_to_bytes)
         packs = made.packs if made.splits else decided.packs  # splits name axes that packs make
-        chosen = replace(decided, inline=made.inline, copies=made.copies, packs=packs, splits=made.splits)
-        return chosen, found.fallbacks
+        planned = replace(decided, inline=made.inline, copies=made.copies, packs=packs, splits=made.splits)
+        return planned, found.fallbacks
 
     def decide_steps(self, before: str, program: Program, schedule: Schedule) -> Schedule:
         """``schedule`` with plans of recurrences, which are no part of the programs of :meth:`decide`."""
