@@ -111,6 +111,7 @@ class Forms:
     forms: dict[str, Form] = field(default_factory=dict)
     defs: dict[str, TileOp] = field(default_factory=dict)
     free: dict[str, Form] = field(default_factory=dict)  # values that stand for a reference chosen at will
+    above: Mapping[str, str] = field(default_factory=dict)  # maximum that stands for a reference -> the number in it
     problems: list[str] = field(default_factory=list)
 
     def of(self, v: Value) -> Form:
@@ -193,11 +194,18 @@ class Forms:
                 return self._quotient(op.op, args, numbers)
             case "exp" | "exp2" | "log" | "log2" as name:
                 return _transcendental(name, args[0])
+            case "max" if op.result.name in self.above:
+                return self._larger(op, self.above[op.result.name])
             case "max" | "min":
                 return self._joined(args[0], args[1], numbers[0], numbers[1])
             case "select":
                 return self._select(op, args, numbers)
         return self._compared(args, numbers) if op.op in COMPARISONS else BROKEN
+
+    def _larger(self, op: MapOp, number: str) -> Form:
+        """The form of the reference of which ``op`` is the larger one beside the invariant ``number``."""
+        others = [self.of(a) for a in op.args if a.name != number]
+        return others[0] if len(others) == 1 and self.forms.get(number, FIXED) == FIXED else BROKEN
 
     def _added(self, a: Form, b: Form, numbers: list[float | None], sign: float) -> Form:
         if "scale" in (a.kind, b.kind):

@@ -4,14 +4,19 @@ An *element* is ``exp2(fma(x, k, b))`` with ``b = r * -k + n``: a tile ``x`` und
 a constant ``n`` (``raise-exponents``) or 0.  Where the factor of ``r`` is another one, as in ``(x * s - r) * k``, the
 element has the *scale* ``s``, unless ``r * k`` is exact.  A *repair* is ``exp2((u - r) * k)`` with the shape of ``r``.
 Values are copies of one reference if selections, maxima, and the initial, carried, yielded and final values of loops
-connect them.
+connect them.  A *term* is ``exp2(fma(r, -k, y * (s k)))`` with the shape of ``r``, where ``s`` is a power of two and
+``r`` the larger one of ``s y`` and another value: the exponential of a number beside the elements.
 
 A group without scales is *closed* under two conditions.
 
 * No output depends on the reference (``analysis.invariance``).  Then elements and repairs can have ``t = round(r * k)``
   instead of ``r * k`` as their reference: all sums of a row have the factor ``2^(r * k - t)`` in common.
-* Nothing reads the copies except its elements, its repairs, comparisons, and sums with a logarithm, which differ by at
-  most half a unit in the last place of the reference.
+* Nothing reads the copies except its elements, its repairs, its terms, comparisons, and sums with a logarithm, which
+  differ by at most half a unit in the last place of the reference.
+
+Where one number ``v`` is below all references, as in ``max(v, m)`` for a running maximum ``m``, the reference one
+function of ``m``.  Outputs that are the same for all references are the same for these if ``v`` is the same number in
+all iterations, and if an ``m`` without it is only copied or compared with a constant.
 
 A group that stores its reference is open: another kernel compares it with the references of other sums.
 """
@@ -21,7 +26,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import field, replace
 
 from nautilus.core.expr.nodes import COMPARISONS
 from nautilus.core.records import dataclass
@@ -70,10 +75,11 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Elements and repairs whose references are copies of one."""
+    """Elements, repairs and terms whose references are copies of one."""
 
     elements: tuple[Element, ...]
     repairs: tuple[Repair, ...]
+    terms: tuple[Element, ...]
     closed: bool
 
     @property
@@ -81,6 +87,12 @@ class Group:
         """Whether all elements have one factor and one constant."""
         first = self.elements[0]
         return all(_same(e.factor, first.factor) and e.raised == first.raised for e in self.elements)
+
+
+def _without(group: Group, terms: set[str]) -> Group:
+    """``group`` without the elements that are terms of another one; what they read opens it."""
+    kept = tuple(e for e in group.elements if e.result.name not in terms)
+    return group if kept == group.elements else replace(group, elements=kept, closed=False)
 
 
 @dataclass(slots=True)
@@ -112,7 +124,9 @@ class References:
         for op in walk_ops(self.kernel.body):
             if (e := self.element(op)) is not None:
                 elements.setdefault(self._root(e.reference.name), []).append(e)
-        return tuple(self._group(root, tuple(found)) for root, found in elements.items())
+        groups = [self._group(root, tuple(found)) for root, found in elements.items()]
+        terms = {t.result.name for g in groups if g.closed for t in g.terms}
+        return tuple(_without(g, terms) for g in groups if not {e.result.name for e in g.elements} <= terms)
 
     def is_rounded_sum(self, v: Value) -> bool:
         """Whether every element of ``v`` is a constant or depends on a sum of products that is rounded to f32."""
@@ -192,6 +206,29 @@ class References:
         exact = abs(math.frexp(factor)[0]) == 0.5
         return None if exact else Element(op.result, x, r, -factor, raised, made.result, below, c / -factor)
 
+    def _term(self, op: TileOp) -> Element | None:
+        """``op`` as a term, if it is one in f32 under a reference that is at least its number."""
+        made = self.defs.get(op.args[0].name) if isinstance(op, MapOp) and op.op == "exp2" else None
+        if not (isinstance(op, MapOp) and isinstance(made, MapOp) and made.op == "fma"):
+            return None
+        r, k, below = made.args
+        c = self._number(k)
+        y, factor = self.scaled(below)
+        if c is None or c >= 0.0 or made.result.type != r.type or r.type.dtype is not DType.F32:
+            return None
+        scale = factor / -c
+        above = self.defs.get(r.name)
+        if math.frexp(scale)[0] != 0.5 or not (isinstance(above, MapOp) and above.op == "max"):
+            return None
+        known = any(self._multiple(v) == (y, scale) for v in above.args)
+        return Element(op.result, y, r, -c, 0.0, made.result, below, scale) if known else None
+
+    def _multiple(self, v: Value) -> tuple[Value, float]:
+        """``(y, s)`` where ``v`` is ``y * s`` or ``y / (1 / s)``."""
+        op = self.defs.get(v.name)
+        divisor = self._number(op.args[1]) if isinstance(op, MapOp) and op.op == "div" else None
+        return (op.args[0], 1.0 / divisor) if isinstance(op, MapOp) and divisor else self.scaled(v)
+
     def _below(self, v: Value) -> tuple[Value, float, float]:
         """``(r, c, n)`` where ``v`` is ``r * c + n``."""
         op = self.defs.get(v.name)
@@ -223,23 +260,67 @@ class References:
 
     # -- readers --------------------------------------------------------------------------------
     def _group(self, root: str, elements: tuple[Element, ...]) -> Group:
-        repairs = tuple(self._repairs(elements))
-        closing = _Readers(self, {*elements}, {*repairs})
         names = {*self.defs, *self._copy_of, *self._copy_of.values()}
         copies = {n for n in names if self._root(n) == root}
+        repairs = tuple(self._repairs(elements))
+        terms = tuple(self._terms(elements[0], copies))
+        closing = _Readers(self, {*elements}, {*repairs}, {*terms})
         known = all(closing.allowed(op, n, copies) for n in copies for op in self.readers[n])
         unscaled = all(e.scale == 1.0 for e in elements)
-        return Group(elements, repairs, unscaled and known and self._is_invariant(copies))
+        return Group(elements, repairs, terms, unscaled and known and self._is_invariant(copies))
+
+    def _terms(self, e: Element, copies: set[str]) -> Iterator[Element]:
+        """The terms under ``copies`` that have the factor of ``e``, which is not raised."""
+        sums = (made for n in sorted(copies) for made in self.readers[n] if isinstance(made, MapOp))
+        for op in (op for made in sums for op in self._maps(made.result)):
+            term = self._term(op)
+            if term is not None and term.reference.name in copies and _same(term.factor, e.factor) and e.raised == 0.0:
+                yield term
+
+    def _above_number(self, copies: set[str]) -> dict[str, str] | None:
+        """The copies that are the larger one of another copy and of a number, by name, with the name of the number.
+
+        None if the number is not the same one everywhere, or if something depends on a copy without it.
+        """
+        found: dict[str, str] = {}
+        for op in (self.defs.get(n) for n in copies):
+            if isinstance(op, MapOp) and op.op == "max":
+                others = [a for a in op.args if a.name not in copies]
+                if len(others) == 1 and not isinstance(self.defs.get(others[0].name), ConstOp):
+                    found[op.result.name] = others[0].name
+        plain = copies - found.keys()
+        known = all(self._keeps(op, n, copies) for n in plain for op in self.readers[n])
+        several = len({*found.values()}) > 1 or any(self._changes(v, copies) for v in {*found.values()})
+        return None if found and (several or not known) else found
+
+    def _keeps(self, op: TileOp, name: str, copies: set[str]) -> bool:
+        """Whether ``op`` makes another copy of the copy ``name``, or compares it with a constant."""
+        if isinstance(op, MapOp) and op.op in COMPARISONS:
+            return all(a.name == name or self._number(a) is not None for a in op.args)
+        return isinstance(op, ForOp) or (isinstance(op, MapOp) and op.result.name in copies)
+
+    def _changes(self, name: str, copies: set[str]) -> bool:
+        """Whether ``name`` is computed in a loop that carries a copy."""
+        loops = (op for op in walk_ops(self.kernel.body) if isinstance(op, ForOp))
+        carrying = (op for op in loops if any(arg.name in copies for arg, _ in op.carried))
+        return any(
+            name in {arg.name for arg, _ in loop.carried}
+            or name in {r.name for op in walk_ops(loop.body) for r in results(op)}
+            for loop in carrying
+        )
 
     def _is_invariant(self, copies: set[str]) -> bool:
         """Whether the outputs are the same for all values of the reference."""
+        above = self._above_number(copies)
+        if above is None:
+            return False
         loops: dict[str, int] = {}
         for op in walk_ops(self.kernel.body):
             if isinstance(op, ForOp):
                 for slot in (n for n, (arg, _) in enumerate(op.carried) if arg.name in copies):
                     loops[op.results[0].name] = slot
         made_here = {n for n in copies if not isinstance(self.defs.get(n), MapOp)}
-        forms = Forms(loops, free={} if loops else {n: moved("reference") for n in made_here})
+        forms = Forms(loops, free={} if loops else {n: moved("reference") for n in made_here}, above=above)
         forms.block(self.kernel.body)
         return not forms.problems
 
@@ -251,6 +332,7 @@ class _Readers:
     of: References
     elements: set[Element]
     repairs: set[Repair]
+    terms: set[Element]
 
     def allowed(self, op: TileOp, name: str, copies: set[str]) -> bool:
         """Whether ``op`` may read the copy ``name``."""
@@ -262,6 +344,8 @@ class _Readers:
             return True
         if any(e.below == op.result for e in self.elements):
             return self._only(op.result, {e.sum.name for e in self.elements}, {e.result.name for e in self.elements})
+        if any(t.sum == op.result for t in self.terms):
+            return self._only(op.result, {t.result.name for t in self.terms})
         if op.op == "sub" and {a.name for a in op.args} <= copies:
             return self._is_distance(op)
         return self._meets_logarithm(op, name)

@@ -10,6 +10,7 @@ the inputs is left alone: ``|e|`` is at most 2^-14.  Every other group has one o
     near = |r| < L;  c = select(near, k, f);  t = r * c - n             once a row, L = (2^24 - 16) / |k|
     exp2((x - r) * k + n)  ->  exp2(fma(x, c, -t))
     exp2((u - r) * k)      ->  exp2((u * c - n) - t)                    a repair; the product is rounded as in t
+    exp2((y * s - r) * k)  ->  exp2(fma(y, c * s, -t))                  a term of the sums, s a power of two
 
 ``f`` is the power of two in ``(a k / 2, a k]`` with ``a = 127/128``.
 
@@ -25,16 +26,18 @@ the inputs is left alone: ``|e|`` is at most 2^-14.  Every other group has one o
   a lazy reference is at most ``2^(a bits)`` times as large, so that it fits f16 where ``n + bits <= 15``.
 * A reference that moves between near and far has repairs in the units of the new row.  They are 0, or old and new
   reference agree up to the error of ``x``.
+* A term is a number that the sums hold beside the elements, at most equal to the reference.  Its exponential has the
+  ``c`` and ``t`` of the row, so that the common factor and the argument for far rows are those of the elements.
 * ``r * c`` does not overflow: ``f`` is at most 1, or the range of ``r`` permits it.  An ``r`` of inf or NaN is far,
   and the element is NaN as in ``x - r``.  An old reference of -inf has the repair 0.
 * A guarded reference ``select(u == -inf, 0, u)`` is read as ``max(u, lowest)`` where ``0 < f <= 1``: one instruction
   instead of two.  A row whose ``u`` is -inf has elements and repairs of exp2(-inf) with either reference.
 
 **Difference**, for all other groups: ``(x - r) * k + n``, an operation more for each element.  A reference that has
-another factor than ``x``, as the larger one of a maximum of scaled scores and of a number, has ``(x * s - r) * k + n``,
-unless it is an input beside sums of products.  No element is equal to such a reference, so the rounding of the sums is
-as large as ``e``.  Numbers that are loaded are exact at any size, and an open group needs the reference that it stores.
-Memory bounds most kernels of such groups.
+another factor than ``x``, as the larger one of a number and of a maximum of scores times no power of two, has
+``(x * s - r) * k + n``, unless it is an input beside sums of products.  No element is equal to such a reference, so the
+rounding of the sums is as large as ``e``.  Numbers that are loaded are exact at any size, and an open group needs the
+reference that it stores.  Memory bounds most kernels of such groups.
 
 Both forms are equations over the reals, except for far rows.  Requires: ``x``, ``r`` in f32.
 """
@@ -119,7 +122,8 @@ class _Guard:
             return
         rounded = group.closed and all(references.is_rounded_sum(e.x) for e in group.elements)
         factors = _factors(group, ranges) if rounded else None
-        parts: tuple[Element | Repair, ...] = (*group.elements, *(group.repairs if factors is not None else ()))
+        repairs = group.repairs if factors is not None else ()
+        parts: tuple[Element | Repair, ...] = (*group.elements, *(group.terms if group.closed else ()), *repairs)
         for part in parts:
             self.plans[part.result.name] = part, factors
 
@@ -133,6 +137,8 @@ class _Guard:
             if isinstance(part, Repair):
                 old = p.env.get(part.old.name, part.old)
                 return p.map("exp2", [p.map("sub", [_scaled(p, old, c, factors.raised), t])])
+            if part.scale != 1.0:
+                c = p.map("mul", [c, p.const(part.scale, TileType(DType.F32))])
             return p.map("exp2", [p.map("fma", [p.env.get(part.x.name, part.x), c, p.map("neg", [t])])])
         assert isinstance(part, Element)
         k = p.const(part.factor, TileType(DType.F32))

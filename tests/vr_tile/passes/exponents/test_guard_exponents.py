@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -167,3 +168,47 @@ def test_the_larger_one_of_maxima_of_several_scales(d: int, keys: float, others:
     want = run_spec(r.modules["spec"], x)["O"]
     for level, got in outputs_at(r, x, "O"):
         assert np.linalg.norm(got - want) <= 1e-5 * np.linalg.norm(want), level
+
+
+_SINK = """dim M = 39, N = 300, D = 16
+input Q: f16[M, D]
+input K: f16[N, D]
+input V: f16[N, D]
+input sink: f32[]
+output O: f32[M, D]
+S[i, j] = sum[d](Q[i, d] * K[j, d]) / sqrt(D)
+m[i] = max(max[j | j <= 8 * i](S[i, j]), sink)
+E[i, j] = exp(S[i, j] - m[i]) if j <= 8 * i else 0
+O[i, d] = sum[j](E[i, j] * V[j, d]) / (sum[j](E[i, j]) + exp(sink - m[i]))
+"""
+
+
+@pytest.mark.parametrize("order", _ORDERS)
+@pytest.mark.parametrize(
+    ("queries", "sink"),
+    [
+        ((0.0, 1.0), 3e17),
+        ((0.0, 1.0), -3e38),
+        ((0.0, 1.0), 1e5),
+        ((0.0, 1.0), 4.0),
+        ((2048.0, 1.0), 1048070.5),
+        ((-2048.0, 1.0), -1048060.0),
+        ((-16384.0, 32.0), 0.0),
+        ((16384.0, 32.0), 8384512.0),
+        ((32768.0, 64.0), 16769024.0),
+    ],
+)
+def test_a_number_beside_the_elements(order: str, queries: tuple[float, float], sink: float) -> None:
+    """A number far above, below and among scores of up to 2^24, which grow from key to key, is in the units of each."""
+    r = compiled(_SINK)
+    x = _moving(queries, (2047.0, np.arange(300.0)[_ORDERS[order]] // 8)) | {"sink": np.array(sink)}
+    want = run_spec(r.modules["spec"], x)["O"]
+    for level, got in outputs_at(r, x, "O"):
+        assert np.linalg.norm(got - want) <= 1e-3 * np.linalg.norm(want), level
+
+
+def test_a_number_beside_elements_costs_them_no_operation() -> None:
+    """The elements of a row and its number have one rounded reference: a multiply-add for each element."""
+    tiles = text.format(compiled(_SINK).modules["vr-tile"])
+    assert re.search(r"fma %S_sum\S*, %\d+, %\d+ : f32\[i", tiles)
+    assert not re.search(r"sub %S_sum", tiles)
