@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Request", "Result", "build_cubin", "compile_checked", "compile_file", "compile_variant", "next_request"]
 
 _RECURSION = 20_000  # Python frames: printers and simplifiers recurse as deep as the checker lets a spec be
+_CHECK = "nautilus.runtime.nvrtc:check"
 Accept = Callable[[Result], None]  # raises ScheduleError for a result that must not be used
 
 
@@ -81,7 +82,7 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
     from nautilus.runtime.nvrtc import build
 
     built: list[Compiled] = []
-    checked = Checked(request, _to_ma_tile)
+    checked = Checked(request, _CHECK, _to_ma_tile)
 
     def assemble(made: Result) -> Sequence[Resources]:
         built.append(build(made.cuda_module, made.context.arch))
@@ -108,7 +109,7 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
     Only kernels with warpgroup MMAs, or with so many live fragments that registers may spill, are assembled.  A
     given schedule or dump is kept, with its failure in ``ptxas_failure``; ``unchecked`` says that there is no NVRTC.
     """
-    checked = Checked(request, _to_ma_tile)
+    checked = Checked(request, _CHECK, _to_ma_tile)
     result = compile_file(request, instruments, judge=checked.accept)
     return with_variants(request, result, compile_variant, checked.assemble) or result
 

@@ -66,12 +66,18 @@ class KernelResources:
 class Checked:
     """What ptxas reports of the kernels in doubt of the last attempt of ``request``, and of its variants.
 
+    ``check`` names what runs ptxas, which is loaded where it is needed, as few compilations to text do.
     ``to_ma_tile``: a result with the modules down to MA-tile IR; None where no lowering leads there.
     """
 
-    def __init__(self, request: Request, to_ma_tile: Lower) -> None:
-        self.request, self.to_ma_tile = request, to_ma_tile
+    def __init__(self, request: Request, check: str, to_ma_tile: Lower) -> None:
+        self.request, self._check, self.to_ma_tile = request, check, to_ma_tile
         self.known = KernelResources()
+
+    def check(self, module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
+        """What ptxas reports of ``module``, and why it was not asked."""
+        found: tuple[str, tuple[Resources, ...]] = load(self._check)(module, arch)
+        return found
 
     def accept(self, result: Result) -> None:
         """Raise ScheduleError for a kernel that ptxas makes slow.
@@ -92,7 +98,7 @@ class Checked:
                 return
             raise
         try:
-            reason, found = _check(text, whole.context.arch)
+            reason, found = self.check(text, whole.context.arch)
             self.known.add(module, found)
             result.unchecked = reason if any(map(uses_wgmma, kernels)) else ""
             note_spills(request, result, text, found)
@@ -103,13 +109,7 @@ class Checked:
 
     def assemble(self, made: Result) -> list[Resources]:
         """The resources of the kernels in doubt of all variants of ``made``."""
-        return variant_resources(made, self.known, _check)
-
-
-def _check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
-    """:func:`nautilus.runtime.nvrtc.check`, which few compilations to text need."""
-    found: tuple[str, tuple[Resources, ...]] = load("nautilus.runtime.nvrtc:check")(module, arch)
-    return found
+        return variant_resources(made, self.known, self.check)
 
 
 def variant_resources(made: Result, known: KernelResources, check: Check) -> list[Resources]:
