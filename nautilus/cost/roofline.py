@@ -96,8 +96,8 @@ def _differ(d: Def) -> bool:
 
 def _is_counted(e: Op, d: Def) -> bool:
     """Whether ``e`` has an instruction at each term that neither a product nor a special-function unit contains."""
-    ours = e.op in ("add", "sub", "min", "max") or e.op in ("bit_and", "bit_or", "bit_xor")
-    return ours and {a.name for a in d.axes} <= free_vars(e)
+    ours = ("add", "sub", "min", "max", "bit_and", "bit_or", "bit_xor")
+    return e.op in ours and {a.name for a in d.axes} <= free_vars(e)
 
 
 #: Part of an estimate -> the unit of the GPU that takes so long, if it works alone.

@@ -339,9 +339,9 @@ class Writer:
         return literal(0 if not dtype.is_float else 0.0, dtype)
 
 
-#: op class -> what prints an op of it
 #: what prints the ops inside of another op
 Body: TypeAlias = "Callable[[Writer, tuple[ma.MemOp, ...]], None]"
+#: op class -> what prints an op of it
 Printers: TypeAlias = Mapping[type, Callable[[Writer, Any], None]]
 
 

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
+from nautilus.core.expr.quotients import is_power_of_two
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.records import dataclass
@@ -108,7 +109,7 @@ def keeps(target: DType, source: DType) -> bool:
 def scales(e: Op) -> bool:
     """A product with a power of two, or a quotient by one."""
     scales = e.args if e.op == "mul" else e.args[1:] if e.op == "div" else ()
-    return any(a.value and np.frexp(abs(float(a.value)))[0] == 0.5 for a in scales if isinstance(a, Const))
+    return any(is_power_of_two(float(a.value)) for a in scales if isinstance(a, Const))
 
 
 @cache

@@ -31,7 +31,7 @@ class Unsupported(Exception):
 
 @dataclass
 class Memory:
-    """One buffer. An element without a store is NaN, or a number that nothing else gives for integers, or true."""
+    """One buffer. An element without a store is NaN, or :data:`_UNWRITTEN` for integers, or true."""
 
     name: str
     dtype: DType

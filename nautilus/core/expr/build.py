@@ -19,6 +19,11 @@ def integer(value: int) -> Const:
 ZERO = integer(0)
 
 
+def in_compute_type(e: Expr) -> Expr:
+    """``e``, an element of a tensor, in the type in which arithmetic is done with it."""
+    return e if e.dtype is e.dtype.compute else Op("cast", (e,), e.dtype.compute, e.span)
+
+
 def number(value: int, dtype: DType) -> Const:
     """``value`` as a constant of the compute type ``dtype``."""
     return Const(float(value) if dtype.is_float else value, dtype)

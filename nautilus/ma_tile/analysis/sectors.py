@@ -122,7 +122,7 @@ def _steps(width: int) -> NDArray[np.int64]:
     """The step in which an access finds the line of each lane: a step moves at most the bytes of a line.
 
     Lanes of ``width`` bytes find a line again that they share with lanes of an earlier step.  Vectors have at most
-    :data:`VECTOR` bytes; more is no single access.
+    :data:`VECTOR_BYTES` bytes; more is no single access.
     """
     steps = max(1, WARP * width // LINE) if width <= VECTOR_BYTES else 1
     return (np.arange(WARP) * steps // WARP) << _STEP_BITS

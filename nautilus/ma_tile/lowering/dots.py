@@ -102,7 +102,7 @@ def terms(op: DotOp, plan: DotPlan, defs: Mapping[str, TileOp], depth: int) -> i
     """
     if plan.instr not in WGMMA:
         return None
-    step, whole = WGMMA[plan.instr].k, min(depth, depth if op.terms is None else op.terms)
+    step, whole = WGMMA[plan.instr].k, depth if op.terms is None else min(depth, op.terms)
     for v in (op.a, op.b):
         load = defs.get(forms(v, defs)[-1].name)
         for c in conjuncts(load.mask) if isinstance(load, LoadOp) else ():

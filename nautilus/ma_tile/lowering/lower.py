@@ -26,7 +26,7 @@ from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.ma_tile.lowering.warp import lower_warp_kernel
 from nautilus.ma_tile.rewriting.bound_reads import with_lets
 from nautilus.ma_tile.rewriting.clamped_scalars import with_clamped_scalars
-from nautilus.targets.limits import BLOCK_REGISTERS, Limits, limits
+from nautilus.targets.limits import BLOCK_REGISTERS, WARP, Limits, limits
 from nautilus.vr_tile.ir import DotOp, ReduceOp, TileKernel, TileModule, results, walk_ops
 
 ELEMENTS = 16  # elements of the largest tile for each thread, in a kernel without a plan
@@ -90,7 +90,7 @@ def _check_tiles(kernel: TileKernel, mapping: MappingPlan, target: Limits) -> No
     """
     most = target.threads_block * target.registers_thread * kernel.spread
     if isinstance(mapping, WarpPlan) and any(isinstance(op, DotOp) for op in walk_ops(kernel.body)):
-        most = min(most, max(BLOCK_REGISTERS, 32 * prod(mapping.warps) * target.registers_thread))
+        most = min(most, max(BLOCK_REGISTERS, WARP * prod(mapping.warps) * target.registers_thread))
     largest = _largest(kernel)
     if largest > most:
         reason = f"a tile of {largest} elements; the registers of a block have room for {most}"

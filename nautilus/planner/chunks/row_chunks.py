@@ -21,7 +21,8 @@ from math import prod
 from nautilus.core.expr.nodes import Var, free_vars
 from nautilus.core.schedule import PackPlan, Schedule, SplitPlan
 from nautilus.planner.products.dots import dot_of
-from nautilus.planner.rowwise.columns import BLOCKS, LONGEST_ROW
+from nautilus.planner.rowwise.columns import LONGEST_ROW
+from nautilus.planner.rowwise.pairs import BLOCKS
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
 from nautilus.scalar.ir import Program

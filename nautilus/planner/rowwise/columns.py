@@ -14,6 +14,7 @@ from math import gcd, prod
 
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2
+from nautilus.planner.rowwise.pairs import BLOCKS
 from nautilus.planner.rowwise.rows import operands
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
@@ -23,7 +24,6 @@ LONGEST_COLUMN = 2048  # elements of a column of which a block has several
 MIN_COLUMNS, MAX_COLUMNS = 8, 32  # 32 to 128 bytes of f32
 LONGEST_ROW = 8192  # elements of a row beside the running results of its columns
 EACH = 1024  # elements of a row, or of the rows of a step, that a warp has: fewer warps wait less for each other
-BLOCKS = 128  # groups of rows with which most multiprocessors have one
 
 
 def budget(defs: Sequence[Def], row: Mapping[str, int], volume: int) -> int:

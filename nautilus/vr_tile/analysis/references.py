@@ -14,7 +14,7 @@ A group without scales is *closed* under two conditions.
 * Nothing reads the copies except its elements, its repairs, its terms, comparisons, and sums with a logarithm, which
   differ by at most half a unit in the last place of the reference.
 
-Where one number ``v`` is below all references, as in ``max(v, m)`` for a running maximum ``m``, the reference one
+Where one number ``v`` is below all references, as in ``max(v, m)`` for a running maximum ``m``, the reference is a
 function of ``m``.  Outputs that are the same for all references are the same for these if ``v`` is the same number in
 all iterations, and if an ``m`` without it is only copied or compared with a constant.
 
@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 
 from nautilus.core.expr.nodes import COMPARISONS
+from nautilus.core.expr.quotients import is_power_of_two
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.invariance import Forms, moved
@@ -203,8 +204,9 @@ class References:
             return None
         if _same(factor, -c):
             return Element(op.result, x, r, c, raised, made.result, below)
-        exact = abs(math.frexp(factor)[0]) == 0.5
-        return None if exact else Element(op.result, x, r, -factor, raised, made.result, below, c / -factor)
+        if is_power_of_two(factor):
+            return None
+        return Element(op.result, x, r, -factor, raised, made.result, below, c / -factor)
 
     def _term(self, op: TileOp) -> Element | None:
         """``op`` as a term, if it is one in f32 under a reference that is at least its number."""
@@ -218,7 +220,7 @@ class References:
             return None
         scale = factor / -c
         above = self.defs.get(r.name)
-        if math.frexp(scale)[0] != 0.5 or not (isinstance(above, MapOp) and above.op == "max"):
+        if scale <= 0.0 or not is_power_of_two(scale) or not (isinstance(above, MapOp) and above.op == "max"):
             return None
         known = any(self._multiple(v) == (y, scale) for v in above.args)
         return Element(op.result, y, r, -c, 0.0, made.result, below, scale) if known else None

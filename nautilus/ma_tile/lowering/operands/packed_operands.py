@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from math import frexp
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Var, substitute
+from nautilus.core.expr.quotients import is_power_of_two
 from nautilus.core.index.simplify import simplify
 from nautilus.core.numerics import eval_op, round_to
 from nautilus.core.records import dataclass
@@ -153,7 +153,7 @@ class _Matcher:
                 scales.append(op.args[0])
             else:
                 return None
-        if len(rest) != 1 or len(scales) > 1 or abs(frexp(power)[0]) != 0.5:
+        if len(rest) != 1 or len(scales) > 1 or not is_power_of_two(power):
             return None
         found = self._difference(rest[0], dtype, power)
         if found is None and power == 1.0 and not scales:

@@ -78,8 +78,8 @@ class SplitSums(CertifyingPass[Program]):
         certificates: list[Certificate] = []
         finite = finite_inputs(self.spec)
         for name in [k.name for k in program.kernels]:
-            d = find_defs(program).get(name)
             defs = find_defs(program)
+            d = defs.get(name)
             parts = None if d is None else products(d, finite) or _row_terms(d, defs)
             if d is not None and parts is not None:
                 program = _split(program, d, parts, certificates)

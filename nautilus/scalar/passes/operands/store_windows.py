@@ -28,7 +28,7 @@ from math import prod
 import numpy as np
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.build import calc
+from nautilus.core.expr.build import calc, in_compute_type
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute
@@ -377,9 +377,7 @@ def _temp(
 ) -> Def:
     """Temp ``name`` over ``axes`` of ``ld`` at ``place``, which is 0 outside of ``shape`` and without ``beyond``."""
     inside = conjunction((outside(place, shape, {a.name: (0, extent(a) - 1) for a in axes}), beyond))
-    value: Expr = Load(ld.buffer, place, ld.dtype, ld.span)
-    if value.dtype is not value.dtype.compute:
-        value = Op("cast", (value,), value.dtype.compute, ld.span)
+    value = in_compute_type(Load(ld.buffer, place, ld.dtype, ld.span))
     support = None
     if inside is not None:
         value = Op("select", (inside, value, identity("sum", value.dtype)), value.dtype, ld.span)

@@ -27,7 +27,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars
+from nautilus.core.expr.build import in_compute_type
+from nautilus.core.expr.nodes import Load, Var, free_vars
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.alternating import Matrices, Order, alternating, is_worth, matrices
 from nautilus.scalar.analysis.contractions.crossing import numbering, product_axes
@@ -122,7 +123,6 @@ def _copied(program: Program, found: Matrices, r: Def) -> Program:
     axes = tuple(r.par[n] for n in _order(found, r).of_reader)
     buffer = Buffer(name, r.buffer.dtype, tuple(a.extent for a in axes), Space.TEMP, r.span)
     temp = replace(r, name=name, buffer=buffer, par=axes)
-    load: Expr = Load(name, temp.index, buffer.dtype, r.span)
-    value = load if load.dtype is load.dtype.compute else Op("cast", (load,), load.dtype.compute, r.span)
+    value = in_compute_type(Load(name, temp.index, buffer.dtype, r.span))
     copy = Def(r.name, r.buffer, r.par, (), None, value, None, r.span)
     return put_defs(program, r.name, (temp, copy))

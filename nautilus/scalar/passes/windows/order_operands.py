@@ -32,7 +32,8 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, free_vars, loads, rewrite
+from nautilus.core.expr.build import in_compute_type
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Param, Var, free_vars, loads, rewrite
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
@@ -170,6 +171,14 @@ def is_ordered(d: Def, value: Load, reader: Def) -> bool:
     return reader.is_reduction and turned and AGAIN * points(d.par) <= points(reader.axes)
 
 
+def ordered_temp(name: str, b: Buffer, axes: Sequence[Axis], order: Sequence[int]) -> Def:
+    """Temp ``name`` with the dimensions of ``b`` in ``order``; ``axes``: those of ``b``, in its own order."""
+    value = in_compute_type(Load(b.name, tuple(Var(a.name) for a in axes), b.dtype, b.span))
+    par = tuple(axes[n] for n in order)
+    buffer = Buffer(name, b.dtype, tuple(a.extent for a in par), Space.TEMP, b.span)
+    return Def(name, buffer, par, (), None, value, None, b.span)
+
+
 def _ordered(program: Program, b: Buffer, order: tuple[int, ...], readers: Sequence[str]) -> Program:
     """``program`` in which ``readers`` read a temp with the dimensions ``order`` of ``b``."""
     taken, axes = set[str](), list[Axis]()
@@ -177,11 +186,7 @@ def _ordered(program: Program, b: Buffer, order: tuple[int, ...], readers: Seque
         assert isinstance(n, int | Param)
         axes.append(Axis(fresh("i", taken), n, b.span))
     name = fresh_name(program, f"{b.name}_ordered")
-    element: Expr = Load(b.name, tuple(Var(a.name) for a in axes), b.dtype, b.span)
-    value = element if b.dtype is b.dtype.compute else Op("cast", (element,), b.dtype.compute, b.span)
-    par = tuple(axes[n] for n in order)
-    buffer = Buffer(name, b.dtype, tuple(a.extent for a in par), Space.TEMP, b.span)
-    stored = Def(name, buffer, par, (), None, value, None, b.span)
+    stored = ordered_temp(name, b, axes, order)
 
     def rule(e: Expr) -> Expr | None:
         if not isinstance(e, Load) or e.buffer != b.name:

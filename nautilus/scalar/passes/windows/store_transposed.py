@@ -20,11 +20,10 @@ shift, and the new one has at least :data:`LEAST` elements, whole vectors of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.buffers import Buffer, Space
+from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, rewrite
 from nautilus.core.expr.products import strip_lossless_conversions
 from nautilus.core.index.linear import linear
@@ -35,6 +34,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.windows.order_operands import ordered_temp
 from nautilus.scalar.rewriting import equal_temp, find_defs, fresh_name, put_defs
 from nautilus.targets.limits import VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
@@ -118,7 +118,7 @@ def _stored(program: Program, d: Def, ld: Load, place: int) -> Program:
     b = program.buffer(ld.buffer)
     order = [*(n for n in range(len(b.shape)) if n != place), place]
     axes = [Axis(f"i{n}", extent, ld.span) for n, extent in enumerate(b.shape)]
-    temp = _temp(fresh_name(program, f"{ld.buffer}_turned"), b, axes, order)
+    temp = ordered_temp(fresh_name(program, f"{ld.buffer}_turned"), b, axes, order)
     known = equal_temp(program, temp, d.name)
     name = known or temp.name
 
@@ -127,12 +127,3 @@ def _stored(program: Program, d: Def, ld: Load, place: int) -> Program:
 
     made = replace(d, value=rewrite(d.value, rule))
     return put_defs(program, d.name, (made,) if known else (temp, made))
-
-
-def _temp(name: str, b: Buffer, axes: Sequence[Axis], order: Sequence[int]) -> Def:
-    value: Expr = Load(b.name, tuple(Var(a.name) for a in axes), b.dtype, b.span)
-    if value.dtype is not value.dtype.compute:
-        value = Op("cast", (value,), value.dtype.compute, b.span)
-    par = tuple(axes[n] for n in order)
-    buffer = Buffer(name, b.dtype, tuple(a.extent for a in par), Space.TEMP, b.span)
-    return Def(name, buffer, par, (), None, value, None, b.span)

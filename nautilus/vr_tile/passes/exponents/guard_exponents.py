@@ -48,6 +48,7 @@ import math
 from dataclasses import field
 
 from nautilus.core.buffers import Space
+from nautilus.core.expr.quotients import is_power_of_two
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType, value_limits
@@ -164,7 +165,7 @@ def _difference(p: Peephole, e: Element, r: Value) -> Value:
     if e.scale == 1.0:
         return p.map("sub", [x, r])
     scale = p.const(e.scale, TileType(DType.F32))
-    if abs(math.frexp(e.scale)[0]) == 0.5:
+    if is_power_of_two(e.scale):
         return p.map("fma", [x, scale, p.map("neg", [r])])
     return p.map("sub", [p.map("mul", [x, scale]), r])
 

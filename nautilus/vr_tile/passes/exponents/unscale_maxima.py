@@ -8,9 +8,9 @@ are monotone: the larger of two rounded products is the rounded product of the l
 and a NaN stays.  The pass applies to consecutive loops that carry one maximum if all of them have the same ``c``.
 
 The larger of the maximum and another number ``y``, which is a reference as well, follows where ``c`` is a power of
-two: ``max(y, m' * c)`` becomes ``max(y / c, m') * c``.  For another ``c``, ``y / c * c`` would not be ``y``, and
-exponents of elements that are equal to a large ``y`` not 0.  A maximum that is guarded, ``select(m == -inf, 0, m)``,
-follows too.
+two: ``max(y, m' * c)`` becomes ``max(y / c, m') * c``.  For another ``c``, ``y / c * c`` is not always ``y``,
+and the exponent of an element that is equal to a large ``y`` would not be 0.  A maximum that is guarded,
+``select(m == -inf, 0, m)``, follows too.
 
 Afterwards an exponent ``(x * c - m) * k`` is ``(x - m') * (c * k)``: the element and its reference have the same
 factor (``fold-scale``), which ``guard-exponents`` needs to subtract them without an error.
@@ -22,6 +22,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 
+from nautilus.core.expr.quotients import is_power_of_two
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
@@ -148,7 +149,7 @@ class _Rewrite:
         other = op.args[1 - at]
         if other.name in self.plain:
             found = self.plain[other.name]
-        elif math.frexp(self.factor)[0] != 0.5:
+        elif not is_power_of_two(self.factor):
             yield op
             return
         else:
