@@ -13,11 +13,16 @@ from unittest.mock import patch
 import numpy as np
 
 from nautilus.check.inputs import generate
-from nautilus.core.errors import ScheduleError, UnsupportedError
+from nautilus.check.sizes import spec_at
+from nautilus.check.sizes import variants as sizes_of
+from nautilus.core.errors import DiagnosticError, ScheduleError, UnsupportedError
+from nautilus.core.expr.nodes import Reduce, walk
+from nautilus.core.expr.products import indexed_factors
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.core.schedule.recomputed import recomputing
-from nautilus.driver import Request, compile_file
+from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.semantics.check import load_spec
+from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.grid import persistent_grid
@@ -29,6 +34,8 @@ from tests.shipped import SPECS
 ARCHES = ("sm_90a", "sm_80")
 #: so that each persistent block processes several tiles
 _MULTIPROCESSORS = 2
+#: terms of a product: more tiles than a pipeline has stages, and a remainder
+_LONG = 648
 
 
 @dataclass
@@ -81,10 +88,51 @@ def small(path: Path) -> dict[str, int]:
 
 def compiled(path: Path, arch: str, schedule: Schedule, name: str) -> Program:
     """``path`` at small sizes under ``schedule``."""
-    with patch.object(persistent_grid, "limits", lambda name: replace(limits(name), multiprocessors=_MULTIPROCESSORS)):
-        result = compile_file(Request(path, arch, until="ma-tile", schedule=schedule, dims=small(path)))
+    result = _compiled(Request(path, arch, until="ma-tile", schedule=schedule, dims=small(path)))
     given = generate(result.modules["spec"])
     return Program(name, result.modules["ma-tile"], given.arrays, {**given.scalars, **given.sizes})
+
+
+def at_small_sizes(path: Path, arch: str, name: str) -> list[Program]:
+    """``path`` at the aligned sizes of a check, and with longer reductions, so that pipelines go round; under the
+    schedule of its own sizes where that is legal there."""
+    request = Request(path, arch, until="ma-tile", keep_runtime=True)
+    sizes = sizes_of(lambda dims: spec_at(request, dims), {})
+    chosen = next((v.dims for v in sizes if v.label == "aligned"), sizes[0].dims)
+    whole = compile_file(request)
+    made = []
+    for dims in (chosen, _with_long_reductions(whole.modules["spec"], chosen)):
+        if made and dims == chosen:
+            break
+        sized = replace(request, dims=dict(dims))
+        try:
+            try:
+                result = _compiled(replace(sized, schedule=whole.context.schedule))
+            except (ScheduleError, UnsupportedError):
+                result = _compiled(sized)
+        except DiagnosticError:  # longer reductions break a fact of the spec
+            continue
+        spec = result.modules["spec"]
+        given = generate(spec, sizes={n: v for n, v in dims.items() if n in _late(spec)})
+        made.append(Program(name, result.modules["ma-tile"], given.arrays, {**given.scalars, **given.sizes}))
+    return made
+
+
+def _with_long_reductions(spec: Spec, dims: Mapping[str, int]) -> dict[str, int]:
+    """``dims`` with :data:`_LONG` for the sizes over which products are reduced."""
+    values = {d.name: d.value for d in spec.dims if d.value is not None}
+    nodes = [e for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce) and e.op == "sum"]
+    reduced = {a.extent for e in nodes if len(indexed_factors(e.body)) > 1 for a in e.axes}
+    return {n: _LONG if values.get(n) in reduced and v < _LONG < values[n] else v for n, v in dims.items()}
+
+
+def _late(spec: Spec) -> frozenset[str]:
+    return frozenset(d.name for d in spec.runtime_dims)
+
+
+def _compiled(request: Request) -> Result:
+    with patch.object(persistent_grid, "limits", lambda name: replace(limits(name), multiprocessors=_MULTIPROCESSORS)):
+        return compile_file(request)
 
 
 def rules_schedule(path: Path, arch: str, tuned: bool = False) -> Schedule | None:

@@ -41,7 +41,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.expr.products import strip_conversions
 from nautilus.core.index.sizes import blocks, extent_expr
 from nautilus.core.passes import CertifyingPass
@@ -89,7 +89,8 @@ class TileColumns(CertifyingPass[Program]):
                 live = program = made[0]
                 certificates += (*copied, *made[1])
             elif (apart := _without_thin(live, name)) is not None:
-                live = program = apart
+                live = program = apart[0]
+                certificates += apart[1]
         return program, certificates
 
 
@@ -174,7 +175,7 @@ def _are_read_again(found: _Columns, elements: Sequence[str], defs: Mapping[str,
     return any(_needs(r.name, x, defs) for r in again for x in ends)
 
 
-def _without_thin(program: Program, name: str) -> Program | None:
+def _without_thin(program: Program, name: str) -> tuple[Program, tuple[Certificate, ...]] | None:
     """``program`` where readers of single elements of the product ``name`` compute them, so that it need not be stored.
 
     For a product of few terms all of whose other readers reduce over its columns, in one kernel with it.  None for
@@ -192,9 +193,10 @@ def _without_thin(program: Program, name: str) -> Program | None:
     alike = any(all(_reduces_columns(r, ld, at) for r, ld in whole) for at in range(len(d.par)))
     if not thin or not whole or not alike:
         return None
+    certificates: list[Certificate] = []
     for reader in thin:
-        program = _taken(program, d, defs[reader])
-    return Dead().apply(program)
+        program = _taken(program, d, defs[reader], certificates)
+    return Dead().apply(program), tuple(certificates)
 
 
 def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, Def]) -> _Columns | None:
@@ -294,12 +296,12 @@ def _tiled(program: Program, name: str) -> tuple[Program, tuple[Certificate, ...
     if defs is None:
         return None
     d = defs[name]
-    kept = (*found.thin, *found.elements, *found.others)
+    kept, own = (*found.thin, *found.elements, *found.others), list[Certificate]()
     parts = [r for r in defs.values() if any(ld.buffer == name for ld in r.reads()) and r.name not in kept]
     if any((c := chunks_of(r)) is None or c.axis != r.red[0].name or c.size != found.group for r in parts):
         return None
     for reader in found.thin:
-        cut = _taken(cut, d, defs[reader])
+        cut = _taken(cut, d, defs[reader], own)
     tiles = _tiles(cut, d, found)
     stored = found.others or d.buffer.space is Space.OUTPUT
     cut = put_defs(cut, name, (tiles, _by_tile(_itself(d), name, tiles, found)) if stored else (d, tiles))
@@ -309,7 +311,7 @@ def _tiled(program: Program, name: str) -> tuple[Program, tuple[Certificate, ...
         chunks = chunks_of(r)
         assert chunks is not None
         cut = put_defs(cut, r.name, (_over_tile(r, chunks, name, tiles, found),))
-    return Dead().apply(cut), certificates
+    return Dead().apply(cut), (*certificates, *own)
 
 
 def _tiles(program: Program, d: Def, found: _Columns) -> Def:
@@ -404,18 +406,25 @@ def _says_chunk(c: Expr, axis: str, by: str) -> bool:
     return isinstance(c, Op) and c.op in ("le", "lt") and free_vars(c) == {axis, by} and Var(axis) in c.args
 
 
-def _taken(program: Program, d: Def, reader: Def) -> Program:
+def _taken(program: Program, d: Def, reader: Def, certificates: list[Certificate]) -> Program:
     """``program`` where ``reader`` has reductions of its own for the elements that it reads of the product ``d``."""
     made: list[Def] = []
-    names: dict[Load, Load] = {}
+    names: dict[Expr, Expr] = {}
+    sums: dict[Expr, Expr] = {}
     for ld in (x for x in reader.reads() if x.buffer == d.name):
         read = [(e, a.extent) for e, a in zip(ld.index, d.par, strict=True) if loads(e)]
         guard = conjunction([c for e, n in read for c in within(e, extent_expr(n))])
-        made.append(reduction_at(program, d, ld, reader.axes, guard, made))
-        names[ld] = Load(made[-1].name, made[-1].index, d.buffer.dtype, ld.span)
-
-    def rule(n: Expr) -> Expr | None:
-        return names.get(n) if isinstance(n, Load) else None
-
-    guard = None if reader.guard is None else rewrite(reader.guard, rule)
-    return put_defs(program, reader.name, (*made, replace(reader, value=rewrite(reader.value, rule), guard=guard)))
+        own = reduction_at(program, d, ld, reader.axes, guard, made)
+        made.append(own)
+        names[ld] = Load(own.name, own.index, d.buffer.dtype, ld.span)
+        sums[ld] = Reduce(own.op or "sum", own.red, None, own.value, own.value.dtype, d.span)
+    own_sums = tuple((f"{d.name}[...]", e) for ld, e in sums.items() if ld in set(loads(reader.value)))
+    if own_sums:
+        inside = tuple(c for x in made for c in conjuncts(x.guard))
+        proof = f"{d.name} is the sum of these terms, at every index"
+        value = rewrite(reader.value, sums.get)
+        certificates.append(
+            Certificate("inline", reader.name, reader.value, value, own_sums, inside, (), proof, reader.span)
+        )
+    guard = None if reader.guard is None else rewrite(reader.guard, names.get)
+    return put_defs(program, reader.name, (*made, replace(reader, value=rewrite(reader.value, names.get), guard=guard)))
