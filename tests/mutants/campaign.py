@@ -23,7 +23,7 @@ from typing import Any
 from nautilus.core.errors import NautilusError
 from tests.fuzz.case import limit
 from tests.mutants.judge import Verdict, judge
-from tests.mutants.mutations import Mutant, mutants
+from tests.mutants.mutations import mutants
 from tests.mutants.programs import ARCHES, Program, at_small_sizes
 
 _SECONDS = 60  # of a mutant
@@ -45,34 +45,24 @@ def kept(path: str, arch: str, folder: str) -> Kept:
     """Compile the spec at ``path``. Raises what compiling raises."""
     name = f"{path} {arch}"
     with limit(_COMPILE):
-        programs = at_small_sizes(Path(path), arch, name)
+        program = at_small_sizes(Path(path), arch, name)
     file = Path(folder) / f"{abs(hash(name)):x}.pickle"
-    file.write_bytes(pickle.dumps(programs))
-    return Kept(name, str(file), tuple((" | ".join((arch[:5], *m.key)), m.kind) for m in mutants(programs[0].module)))
+    file.write_bytes(pickle.dumps(program))
+    return Kept(name, str(file), tuple((" | ".join((arch[:5], *m.key)), m.kind) for m in mutants(program.module)))
 
 
 def judged(file: str, chosen: Sequence[int], seeds: range) -> list[tuple[int, Verdict, str]]:
     """The verdicts on the mutants with the numbers ``chosen`` of a kept kernel, and the texts of the changed ops."""
-    programs: list[Program] = pickle.loads(Path(file).read_bytes())  # written by `kept` in this run
+    program: Program = pickle.loads(Path(file).read_bytes())  # written by `kept` in this run
     out = []
-    for n, m in enumerate(mutants(programs[0].module)):
+    for n, m in enumerate(mutants(program.module)):
         if n in chosen:
             try:
                 with limit(_SECONDS):
-                    out.append((n, _verdict(programs, m, seeds), m.text))
+                    out.append((n, judge(program, m, seeds), m.text))
             except TimeoutError:
                 out.append((n, Verdict("slow"), m.text))
     return out
-
-
-def _verdict(programs: Sequence[Program], mutant: Mutant, seeds: range) -> Verdict:
-    """The first verdict that detects the mutant of the first of ``programs``, or the one of the same key of others."""
-    found = judge(programs[0], mutant, seeds)
-    for p in programs[1:]:
-        if found.by != "survives":
-            break
-        found = next((judge(p, m, seeds) for m in mutants(p.module) if m.key == mutant.key), found)
-    return found
 
 
 def campaign(

@@ -93,17 +93,16 @@ def compiled(path: Path, arch: str, schedule: Schedule, name: str) -> Program:
     return Program(name, result.modules["ma-tile"], given.arrays, {**given.scalars, **given.sizes})
 
 
-def at_small_sizes(path: Path, arch: str, name: str) -> list[Program]:
-    """``path`` at the aligned sizes of a check, and with longer reductions, so that pipelines go round; under the
-    schedule of its own sizes where that is legal there."""
+def at_small_sizes(path: Path, arch: str, name: str) -> Program:
+    """``path`` at the aligned sizes of a check with longer reductions, so that pipelines go round.
+
+    The schedule is that of its own sizes where that is legal there.
+    """
     request = Request(path, arch, until="ma-tile", keep_runtime=True)
     sizes = sizes_of(lambda dims: spec_at(request, dims), {})
     chosen = next((v.dims for v in sizes if v.label == "aligned"), sizes[0].dims)
     whole = compile_file(request)
-    made = []
-    for dims in (chosen, _with_long_reductions(whole.modules["spec"], chosen)):
-        if made and dims == chosen:
-            break
+    for dims in (_with_long_reductions(sizes[0].spec, whole.modules["spec"], chosen), chosen):
         sized = replace(request, dims=dict(dims))
         try:
             try:
@@ -114,16 +113,17 @@ def at_small_sizes(path: Path, arch: str, name: str) -> list[Program]:
             continue
         spec = result.modules["spec"]
         given = generate(spec, sizes={n: v for n, v in dims.items() if n in _late(spec)})
-        made.append(Program(name, result.modules["ma-tile"], given.arrays, {**given.scalars, **given.sizes}))
-    return made
+        return Program(name, result.modules["ma-tile"], given.arrays, {**given.scalars, **given.sizes})
+    raise AssertionError(path)  # the sizes of a check are legal
 
 
-def _with_long_reductions(spec: Spec, dims: Mapping[str, int]) -> dict[str, int]:
-    """``dims`` with :data:`_LONG` for the sizes over which products are reduced."""
-    values = {d.name: d.value for d in spec.dims if d.value is not None}
-    nodes = [e for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce) and e.op == "sum"]
-    reduced = {a.extent for e in nodes if len(indexed_factors(e.body)) > 1 for a in e.axes}
-    return {n: _LONG if values.get(n) in reduced and v < _LONG < values[n] else v for n, v in dims.items()}
+def _with_long_reductions(odd: Spec, declared: Spec, dims: Mapping[str, int]) -> dict[str, int]:
+    """``dims`` with :data:`_LONG` for the sizes over which products are reduced; those of ``odd`` tell sizes apart."""
+    names = {d.value: d.name for d in odd.dims if d.value is not None}
+    nodes = [e for d in odd.definitions for e in walk(d.expr) if isinstance(e, Reduce) and e.op == "sum"]
+    reduced = {names.get(a.extent) for e in nodes if len(indexed_factors(e.body)) > 1 for a in e.axes}
+    whole = {d.name: d.value or 0 for d in declared.dims}
+    return {n: _LONG if n in reduced and v < _LONG < whole[n] else v for n, v in dims.items()}
 
 
 def _late(spec: Spec) -> frozenset[str]:

@@ -7,10 +7,12 @@ with ``c`` a finite positive constant.  The values are equal bit for bit, becaus
 are monotone: the larger of two rounded products is the rounded product of the larger factor.  -inf times ``c`` is -inf
 and a NaN stays.  The pass applies to consecutive loops that carry one maximum if all of them have the same ``c``.
 
-The larger of the maximum and another number ``y``, which is a reference as well, follows where ``c`` is a power of
-two: ``max(y, m' * c)`` becomes ``max(y / c, m') * c``.  For another ``c``, ``y / c * c`` is not always ``y``,
-and the exponent of an element that is equal to a large ``y`` would not be 0.  A maximum that is guarded,
-``select(m == -inf, 0, m)``, follows too.
+The larger of the maximum and another number ``y``, which is a reference as well, has a second form where ``c`` is a
+power of two: ``max(y, m' * c)`` is ``max(y / c, m') * c`` as long as ``y / c`` does not overflow.  Differences of a
+scaled element and this reference take the second form: beside a ``y`` that overflows they are -inf, and the exponential
+is 0 as it is beside ``y``.  All else, such as the difference of ``y`` itself, takes the first one.  For another ``c``,
+``y / c * c`` is not always ``y``, and the exponent of an element that is equal to a large ``y`` would not be 0.  A
+maximum that is guarded, ``select(m == -inf, 0, m)``, follows too.
 
 Afterwards an exponent ``(x * c - m) * k`` is ``(x - m') * (c * k)``: the element and its reference have the same
 factor (``fold-scale``), which ``guard-exponents`` needs to subtract them without an error.
@@ -95,6 +97,8 @@ class _Rewrite:
     ends: dict[str, Value] = field(default_factory=dict)  # result of a loop -> its result in units of the elements
     plain: dict[str, Value] = field(default_factory=dict)  # scaled maximum -> the maximum in units of the elements
     equal: dict[str, tuple[Value, ...]] = field(default_factory=dict)  # comparison -> the two that it compares
+    seconds: dict[str, Value] = field(default_factory=dict)  # reference -> its second form, which may be infinite
+    scaled: set[str] = field(default_factory=set)  # elements times the factor
 
     def kernel(self, k: TileKernel) -> TileKernel:
         c = self.names.fresh(TileType(DType.F32))
@@ -107,7 +111,11 @@ class _Rewrite:
             yield op
         elif isinstance(op, MapOp) and op.op == "select":
             yield from self._guarded(op, c)
+        elif isinstance(op, MapOp) and op.op == "sub":
+            yield self._difference(op)
         elif isinstance(op, MapOp):
+            if _scaled({op.result.name: op}, self.constants, op.result)[1] == self.factor:
+                self.scaled.add(op.result.name)
             yield from self._larger(op, c)
         elif not isinstance(op, ForOp):
             yield op
@@ -146,18 +154,21 @@ class _Rewrite:
         if op.op != "max" or at is None or op.result.type != op.args[at].type:
             yield op
             return
-        other = op.args[1 - at]
-        if other.name in self.plain:
+        other, result = op.args[1 - at], op.result
+        if other.name in self.plain and not self.seconds.keys() & {a.name for a in op.args}:
             found = self.plain[other.name]
         elif not is_power_of_two(self.factor):
             yield op
             return
         else:
-            found = self.names.fresh(other.type)
-            yield MapOp(found, "div", (other, c), op.span)
+            yield op
+            found = self.plain.get(other.name) or self.names.fresh(other.type)
+            if other.name not in self.plain:
+                yield MapOp(found, "div", (other, c), op.span)
+            result = self.seconds[op.result.name] = self.names.fresh(op.result.type)
         larger = self.plain[op.result.name] = self.names.fresh(op.result.type)
         yield MapOp(larger, "max", (found, self.plain[op.args[at].name]), op.span)
-        yield MapOp(op.result, "mul", (larger, c), op.span)
+        yield MapOp(result, "mul", (larger, c), op.span)
 
     def _guarded(self, op: MapOp, c: Value) -> Iterator[TileOp]:
         """``op``, or the choice of 0 for a maximum of -inf in units of the elements, times the factor."""
@@ -167,11 +178,22 @@ class _Rewrite:
         if maximum.name not in self.plain or left != maximum or known != [0.0, -math.inf]:
             yield op
             return
-        plain, found = self.plain[maximum.name], self.names.fresh(test.type)
+        plain, found, result = self.plain[maximum.name], self.names.fresh(test.type), op.result
+        if maximum.name in self.seconds:
+            yield op
+            result = self.seconds[op.result.name] = self.names.fresh(op.result.type)
         yield MapOp(found, "eq", (plain, none), op.span)
         chosen = self.plain[op.result.name] = self.names.fresh(op.result.type)
         yield MapOp(chosen, "select", (found, zero, plain), op.span)
-        yield MapOp(op.result, "mul", (chosen, c), op.span)
+        yield MapOp(result, "mul", (chosen, c), op.span)
+
+    def _difference(self, op: MapOp) -> MapOp:
+        """``op``, with the second form of a reference beside an element or a maximum that has no other form."""
+        for n, other in enumerate(reversed(op.args)):
+            own = other.name in self.scaled or other.name in self.plain
+            if own and other.name not in self.seconds and op.args[n].name in self.seconds:
+                return replace(op, args=_put(op.args, n, self.seconds[op.args[n].name]))
+        return op
 
     def _maximum(self, op: ForOp, new: Value, own: Value, at: TileOp) -> tuple[Value, list[TileOp]]:
         """The maximum of ``own`` and the elements without their factor."""
