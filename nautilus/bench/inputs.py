@@ -2,7 +2,7 @@
 
 Floats are standard normal, drawn in f32 by several threads.  Each block has its own generator, so values depend only on
 the seed and the tensor.  Integers lie in the ranges that index positions and comparisons of the spec need
-(:func:`nautilus.check.inputs.integer_ranges`).  Bools are uniform.
+(:func:`nautilus.frontend.promises.integer_ranges`).  Bools are uniform.
 Ends of segments, as ``ptr`` in ``ptr[n] <= e < ptr[n + 1]``, ascend, as those of sparse matrices and ragged batches do.
 All keep the facts of the spec about them.
 """
@@ -17,11 +17,10 @@ from math import prod
 
 import numpy as np
 
-from nautilus.check.inputs import integer_ranges
 from nautilus.core.expr.nodes import Load, Reduce, walk
 from nautilus.core.numerics import Array, from_storage, storage_array, storage_numpy
 from nautilus.core.types import DType, integer_limits
-from nautilus.frontend.promises import keep
+from nautilus.frontend.promises import integer_ranges, keep
 from nautilus.frontend.spec import Spec
 from nautilus.planner.rowwise.segments import ends_of, follow
 

@@ -89,7 +89,8 @@ class Check:
             self.certificates()
         if not self.trace.levels:
             return
-        spec = self.variant.spec if self.variant is not None else interface(self.trace.levels[0].module)
+        first = self.trace.levels[0]
+        spec = self.variant.spec if self.variant is not None else interface(first.module, first.context.integers)
         if self.variant is not None:
             schedule = self.trace.levels[-1].context.schedule
             self.made = Made(spec, self.request.precision, schedule)

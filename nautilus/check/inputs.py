@@ -3,8 +3,8 @@
 The inputs depend only on ``(spec, kind, seed)``: the generator of a tensor is seeded with the seed, the kind and the
 name of the tensor, so these three reproduce a failure.
 
-Integer tensors in index positions of a spec hold positions in range, which :func:`integer_ranges` derives from the
-Spec. Integer tensors that are compared with an index variable hold values of its range; others hold small numbers.
+Integer tensors in index positions of a spec hold positions in range, and those that are compared with an index variable
+hold values of its range (:func:`nautilus.frontend.promises.integer_ranges`); others hold small numbers.
 
 ==================== =========================================================================
 random               standard normal; integers over their range; uniform bools
@@ -34,15 +34,14 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.errors import InputError
-from nautilus.core.expr.nodes import COMPARISONS, Axis, Const, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
-from nautilus.core.index.simplify import bounds
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Reduce, walk
 from nautilus.core.index.strides import pad
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType, integer_limits
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.needed import with_garbage
-from nautilus.frontend.promises import keep
+from nautilus.frontend.promises import Interface, integer_ranges, keep
 from nautilus.frontend.spec import Definition, Dim, Scalar, Spec, Tensor
 
 KINDS = (
@@ -114,7 +113,7 @@ def generate(
 
     ``scale`` applies to ``huge``.
 
-    ``ranges`` None: those of :func:`integer_ranges`.
+    ``ranges`` None: those of :func:`~nautilus.frontend.promises.integer_ranges`.
 
     Tensors of which no values of ``kind`` are found that keep the promises of the spec have random values.
 
@@ -170,12 +169,16 @@ def _points(d: Definition) -> int:
     return prod(_extent(a) for a in (*d.axes, *(a for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes)))
 
 
+def _extent(axis: Axis) -> int:
+    return axis.extent if isinstance(axis.extent, int) else 1
+
+
 def _is_condition(e: Expr) -> bool:
     return (isinstance(e, Reduce) and e.cond is not None) or (isinstance(e, Op) and e.op == "select")
 
 
-def interface(module: Any) -> Spec:
-    """The interface of a module from a dump as a Spec without definitions."""
+def interface(module: Any, integers: Mapping[str, tuple[int, int]] | None = None) -> Spec:
+    """The interface of a module from a dump as a Spec without definitions, with the ranges of ``integers``."""
 
     def tensors(space: str) -> tuple[Tensor, ...]:
         return tuple(
@@ -190,7 +193,7 @@ def interface(module: Any) -> Spec:
     scalars = tuple(Scalar(p.name, p.dtype, p.default) for p in module.params if p.name not in late)
     sizes = [p for p in module.params if p.name in sized]
     dims = tuple(Dim(p.name, None, p.most, p.span, None, p.least, p.multiple, p.device) for p in sizes)
-    return Spec(module.name, tensors("input"), scalars, tensors("output"), dims, ())
+    return Interface(module.name, tensors("input"), scalars, tensors("output"), dims, (), integers=dict(integers or {}))
 
 
 def validation_inputs(spec: Spec, seed: int = 0) -> list[Mapping[str, Array]]:
@@ -335,96 +338,3 @@ def _integers(
             return low + np.rint((ramp + 3.0) / 6.0 * (high - low)).astype(np.int64)
         case _:
             return rng.integers(low, high, shape, endpoint=True)
-
-
-# -- ranges of integer tensors ------------------------------------------------------------------
-
-
-def integer_ranges(spec: Spec, sizes: Mapping[str, int] | None = None) -> dict[str, tuple[int, int]]:
-    """Inclusive range of every integer input that a spec uses as an index or compares with one.
-
-    ``sizes`` of runtime dims are those of :func:`generate`; one that is 0 counts as 1, because nothing is read.  An
-    index position with such a tensor must lie inside its dimension for every value.  The tightest of several uses
-    counts.  A tensor in arithmetic alone has no entry.
-    """
-    names = {t.name for t in spec.inputs if t.dtype.is_int}
-    found: dict[str, tuple[int, int]] = {}
-    if not names:
-        return found
-    known = spec.samples(77) | dict(sizes or {})
-    spec = at_sizes(spec, {n: max(1, size) for n, size in known.items()})
-    shapes = {t.name: t.shape for t in spec.inputs} | {d.name: d.shape for d in spec.definitions}
-    for d in spec.definitions:
-        axes = {a.name: _extent(a) for a in d.axes}
-        for e in walk(d.expr):
-            if isinstance(e, Reduce):
-                axes |= {a.name: _extent(a) for a in e.axes}
-        limits = {name: (0, n - 1) for name, n in axes.items()}
-        for e in walk(d.expr):
-            if isinstance(e, Load):
-                for position, size in zip(e.index, shapes[e.buffer], strict=True):
-                    extent = size if isinstance(size, int) else 1
-                    _narrow(found, names, _inlined(position, spec), limits, extent)
-            elif isinstance(e, Op) and e.op in COMPARISONS:
-                _compared(found, names, e, axes, spec)
-    return found
-
-
-def _extent(axis: Axis) -> int:
-    return axis.extent if isinstance(axis.extent, int) else 1
-
-
-def _inlined(e: Expr, spec: Spec) -> Expr:
-    """``e`` with integer definitions inlined, but for recurrences, which have no end."""
-    made = {d.name: d for d in spec.definitions if d.recurrence is None}
-
-    def rule(n: Expr) -> Expr | None:
-        if isinstance(n, Load) and n.buffer in made and n.dtype.is_int:
-            d = made[n.buffer]
-            at = {a.name: i for a, i in zip(d.axes, n.index, strict=True)}
-            return _inlined(rewrite(d.expr, lambda v: at.get(v.name) if isinstance(v, Var) else None), spec)
-        return None
-
-    return rewrite(e, rule)
-
-
-def _narrow(
-    found: dict[str, tuple[int, int]], names: set[str], position: Expr,
-    limits: Mapping[str, tuple[int, int]], extent: int,
-) -> None:  # fmt: skip
-    """Tighten the ranges of the tensors in one index position of a dimension of ``extent``."""
-    used = {n.buffer for n in walk(position) if isinstance(n, Load) and n.buffer in names}
-    if not used:
-        return
-    flat = rewrite(position, lambda n: Var(f"%{n.buffer}") if isinstance(n, Load) and n.buffer in names else None)
-
-    def fits(high: int) -> bool:
-        ranges = dict(limits) | {f"%{n}": (0, min(high, found.get(n, (0, high))[1])) for n in used}
-        low, top = bounds(flat, ranges)
-        return low is not None and top is not None and low >= 0 and top < extent
-
-    low, high = 0, extent  # fits(0) is assumed
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    for n in used:
-        old = found.get(n, (0, low))
-        found[n] = (0, min(old[1], low))
-
-
-def _compared(found: dict[str, tuple[int, int]], names: set[str], e: Op, axes: Mapping[str, int], spec: Spec) -> None:
-    """Add the range of tensors that are compared with an index variable.
-
-    It ends one above that of the variable: at the largest length, or at a key that equals no index.  A variable in an
-    index of a load, such as ``t`` of ``key[t] == i``, counts only where there is no other one.
-    """
-    sides = [_inlined(a, spec) for a in e.args]
-    used = {n.buffer for s in sides for n in walk(s) if isinstance(n, Load) and n.buffer in names}
-    outside = [rewrite(s, lambda n: Const(0, n.dtype) if isinstance(n, Load) else None) for s in sides]
-    for places in (outside, sides):
-        extents = [axes[n.name] for s in places for n in walk(s) if isinstance(n, Var) and n.name in axes]
-        if extents:
-            break
-    for name in used:
-        if extents and name not in found:
-            found[name] = (0, max(extents))

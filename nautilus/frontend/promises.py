@@ -1,4 +1,5 @@
-"""Inputs that keep the promises of a spec: its facts about the contents of tensors.
+"""Inputs that keep the promises of a spec: its facts about the contents of tensors, and the ranges of integers that it
+uses as positions.
 
 Arrays are drawn without regard to the facts and then moved, one fact after another, until every fact holds:
 
@@ -15,17 +16,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from nautilus.core.errors import InputError
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, free_vars, walk
+from nautilus.core.expr.nodes import COMPARISONS, Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, rewrite, walk
 from nautilus.core.index.linear import build, excess, linear
+from nautilus.core.index.simplify import bounds
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
+from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import exactly
 from nautilus.frontend.spec import Assumption, Definition, Spec
 
@@ -257,3 +261,105 @@ def _plain(e: Expr) -> Expr:
     while isinstance(e, Op) and e.op == "cast" and e.args[0].dtype.is_int == e.dtype.is_int:
         e = e.args[0]
     return e
+
+
+# -- ranges of integer tensors ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Interface(Spec):
+    """The interface of a module; ``integers``: the ranges of its integer inputs, which definitions would give."""
+
+    integers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def integer_ranges(spec: Spec, sizes: Mapping[str, int] | None = None) -> dict[str, tuple[int, int]]:
+    """Inclusive range of every integer input that a spec uses as an index or compares with one.
+
+    ``sizes`` of runtime dims are those of a launch; one that is 0 counts as 1, because nothing is read.  An
+    index position with such a tensor must lie inside its dimension for every value.  The tightest of several uses
+    counts.  A tensor in arithmetic alone has no entry.
+    """
+    if isinstance(spec, Interface):
+        return dict(spec.integers)
+    names = {t.name for t in spec.inputs if t.dtype.is_int}
+    found: dict[str, tuple[int, int]] = {}
+    if not names:
+        return found
+    known = spec.samples(77) | dict(sizes or {})
+    spec = at_sizes(spec, {n: max(1, size) for n, size in known.items()})
+    shapes = {t.name: t.shape for t in spec.inputs} | {d.name: d.shape for d in spec.definitions}
+    for d in spec.definitions:
+        axes = {a.name: _extent(a) for a in d.axes}
+        for e in walk(d.expr):
+            if isinstance(e, Reduce):
+                axes |= {a.name: _extent(a) for a in e.axes}
+        limits = {name: (0, n - 1) for name, n in axes.items()}
+        for e in walk(d.expr):
+            if isinstance(e, Load):
+                for position, size in zip(e.index, shapes[e.buffer], strict=True):
+                    extent = size if isinstance(size, int) else 1
+                    _narrow(found, names, _inlined(position, spec), limits, extent)
+            elif isinstance(e, Op) and e.op in COMPARISONS:
+                _compared(found, names, e, axes, spec)
+    return found
+
+
+def _extent(axis: Axis) -> int:
+    return axis.extent if isinstance(axis.extent, int) else 1
+
+
+def _inlined(e: Expr, spec: Spec) -> Expr:
+    """``e`` with integer definitions inlined, but for recurrences, which have no end."""
+    made = {d.name: d for d in spec.definitions if d.recurrence is None}
+
+    def rule(n: Expr) -> Expr | None:
+        if isinstance(n, Load) and n.buffer in made and n.dtype.is_int:
+            d = made[n.buffer]
+            at = {a.name: i for a, i in zip(d.axes, n.index, strict=True)}
+            return _inlined(rewrite(d.expr, lambda v: at.get(v.name) if isinstance(v, Var) else None), spec)
+        return None
+
+    return rewrite(e, rule)
+
+
+def _narrow(
+    found: dict[str, tuple[int, int]], names: set[str], position: Expr,
+    limits: Mapping[str, tuple[int, int]], extent: int,
+) -> None:  # fmt: skip
+    """Tighten the ranges of the tensors in one index position of a dimension of ``extent``."""
+    used = {n.buffer for n in walk(position) if isinstance(n, Load) and n.buffer in names}
+    if not used:
+        return
+    flat = rewrite(position, lambda n: Var(f"%{n.buffer}") if isinstance(n, Load) and n.buffer in names else None)
+
+    def fits(high: int) -> bool:
+        ranges = dict(limits) | {f"%{n}": (0, min(high, found.get(n, (0, high))[1])) for n in used}
+        low, top = bounds(flat, ranges)
+        return low is not None and top is not None and low >= 0 and top < extent
+
+    low, high = 0, extent  # fits(0) is assumed
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    for n in used:
+        old = found.get(n, (0, low))
+        found[n] = (0, min(old[1], low))
+
+
+def _compared(found: dict[str, tuple[int, int]], names: set[str], e: Op, axes: Mapping[str, int], spec: Spec) -> None:
+    """Add the range of tensors that are compared with an index variable.
+
+    It ends one above that of the variable: at the largest length, or at a key that equals no index.  A variable in an
+    index of a load, such as ``t`` of ``key[t] == i``, counts only where there is no other one.
+    """
+    sides = [_inlined(a, spec) for a in e.args]
+    used = {n.buffer for s in sides for n in walk(s) if isinstance(n, Load) and n.buffer in names}
+    outside = [rewrite(s, lambda n: Const(0, n.dtype) if isinstance(n, Load) else None) for s in sides]
+    for places in (outside, sides):
+        extents = [axes[n.name] for s in places for n in walk(s) if isinstance(n, Var) and n.name in axes]
+        if extents:
+            break
+    for name in used:
+        if extents and name not in found:
+            found[name] = (0, max(extents))

@@ -5,7 +5,10 @@ The first lines are comments with the pass, the context and the schedule.  The c
     ; nautilusc dump: scalar after fuse
     ; context: {"arch": "sm_90a", "precision": "fast"}
     ; schedule: {...}
+    ; integers: {"page": [0, 63]}
     ; certificate: {...}
+
+``integers`` are the ranges of inputs that are positions or are compared with some, on which a dump is checked.
 """
 
 from __future__ import annotations
@@ -20,11 +23,13 @@ from typing import Any
 from nautilus.core.errors import Diagnostic, DiagnosticError, ScheduleError
 from nautilus.core.schedule import Schedule
 from nautilus.core.source import Source, Span
+from nautilus.frontend.promises import integer_ranges
 from nautilus.passes.loading import load
 from nautilus.passes.manager import Context, steps
 from nautilus.passes.pipelines import CUDA, STAGES, Stage
 
 CERTIFICATE = "; certificate: "
+_INTEGERS = "; integers: "
 _FIRST = re.compile(r"; nautilusc dump: ([\w-]+) after ([\w-]+)\s*$")
 
 
@@ -36,6 +41,9 @@ def dump_header(stage: Stage, name: str, context: Context) -> str:
     lines.append("; context: " + json.dumps({"arch": context.arch, "precision": context.precision}))
     if context.schedule is not None:
         lines.append("; schedule: " + json.dumps(json.loads(context.schedule.to_json())))
+    integers = context.integers if context.spec is None else integer_ranges(context.spec)
+    if integers:
+        lines.append(_INTEGERS + json.dumps(integers))
     return "\n".join(lines) + "\n"
 
 
@@ -46,7 +54,7 @@ def is_dump(text: str) -> bool:
 
 def certificate_line(text: str) -> str | None:
     """The JSON text of the certificate in the header of a dump; None where it has none."""
-    for line in text.split("\n", 6)[:6] if is_dump(text) else ():
+    for line in text.split("\n", 7)[:7] if is_dump(text) else ():
         if line.startswith(CERTIFICATE):
             return line.removeprefix(CERTIFICATE)
     return None
@@ -58,18 +66,28 @@ def read_header(text: str, context: Context, explicit: Collection[str] = frozens
     A schedule in ``context`` and the fields that ``explicit`` names come from the command line and override the header.
     Raises ValueError for a malformed header.
     """
-    lines = text.split("\n", 4)
+    lines = text.split("\n", 5)
     first = _FIRST.match(lines[0])
     if first is None:
         return context, None
-    for line in lines[1:3]:
+    for line in lines[1:4]:
         if line.startswith("; context: "):
             known: dict[str, Any] = json.loads(line.removeprefix("; context: "))
             found = {k: str(known[k]) for k in ("arch", "precision") if k not in explicit}
             context = replace(context, **found)  # type: ignore[arg-type]
         elif line.startswith("; schedule: ") and context.schedule is None:
             context = replace(context, schedule=Schedule.from_json(line.removeprefix("; schedule: ")))
+        elif line.startswith(_INTEGERS):
+            context = replace(context, integers=_ranges(line.removeprefix(_INTEGERS)))
     return context, (None if first[2] == "lower" else first[2])
+
+
+def _ranges(text: str) -> dict[str, tuple[int, int]]:
+    found: dict[str, list[int]] = json.loads(text)
+    made = {str(name): (int(low), int(high)) for name, (low, high) in found.items()}
+    if any(low > high for low, high in made.values()):
+        raise ValueError("a range of integers has its end before its start")
+    return made
 
 
 def read_dump(

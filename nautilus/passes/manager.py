@@ -52,6 +52,7 @@ class Context:
 
     ``spec``: the Spec, if the compilation starts from one.  ``trial``: the planner follows its rules alone.
     ``keep_runtime``, ``unaligned``, ``unpriced``: as in a Request.  ``assumed``: facts about sizes, as text.
+    ``integers``: ranges of integer inputs, where the compilation starts from a dump.
     """
 
     arch: str = DEFAULT_TARGET
@@ -66,6 +67,7 @@ class Context:
     unaligned: bool = False
     assumed: tuple[str, ...] = ()
     unpriced: frozenset[str] = frozenset()
+    integers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def target(self) -> str:

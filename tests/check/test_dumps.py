@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nautilus.check.inputs import generate, interface
 from nautilus.check.levels import Trace
 from nautilus.check.report import Report
 from nautilus.check.run import check_spec
+from nautilus.core.errors import DiagnosticError
 from nautilus.driver import Request, compile_file
-from nautilus.passes.dumps import CERTIFICATE, dump_header
+from nautilus.passes.dumps import CERTIFICATE, dump_header, read_header
 from nautilus.passes.instruments import certificate_of, text_of
-from nautilus.passes.manager import Record
+from nautilus.passes.manager import Context, Record
 from nautilus.passes.step_certificate import StepCertificate, applied, changed, undone
 
 SPEC = """dim M = 20, N = 33, D = 16
@@ -123,3 +126,38 @@ def digest(text: str) -> str:
     from nautilus.passes.step_certificate import digest as found
 
     return found(text)
+
+
+GROUPS = """dim E = 3, M = 20, N = 8, D = 16
+input  X: f16[M, D]
+input  W: f16[E, D, N]
+input  off: i32[E + 1]
+output Y: f32[M, N]
+Y[t, n] = sum[e: E, d | off[e] <= t < off[e + 1]](X[t, d] * W[e, d, n])
+"""
+
+
+def test_integers_of_a_dump_have_the_ranges_of_its_header() -> None:
+    """Ends of groups that are drawn beyond all rows would leave no row to a group, so that a wrong guard is right."""
+    trace = Trace()
+    compile_file(Request(Path("t.naut"), "sm_80", text=GROUPS, until="scalar"), [trace])
+    record = trace.records[-1]
+    header = dump_header(record.stage, record.name, record.context)
+    context, _ = read_header(header, Context())
+    assert context.integers == {"off": (0, 20)}
+    assert (
+        dump_header(record.stage, record.name, replace(record.context, spec=None, integers=context.integers)) == header
+    )
+    off = generate(interface(record.module, context.integers)).arrays["off"]
+    assert off.min() >= 0 and off.max() <= 20
+    report = check_spec(
+        Request(Path("t.scalar"), "sm_80", text=header + text_of(record)), device="cpu", only=["random"]
+    )
+    assert report.ok, report.text()
+
+
+@pytest.mark.parametrize("line", ['{"off": [3, 1]}', '{"off": 3}', "[1]", "nothing"])
+def test_a_damaged_line_of_integers_is_refused(line: str) -> None:
+    text = f"; nautilusc dump: scalar after fuse\n; context: {{}}\n; integers: {line}\nprogram t {{\n}}\n"
+    with pytest.raises(DiagnosticError):
+        compile_file(Request(Path("t.scalar"), "sm_80", text=text))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.check.inputs import KINDS, generate, integer_ranges, kinds, with_specials, without_ties
+from nautilus.check.inputs import KINDS, generate, kinds, with_specials, without_ties
 from nautilus.core.errors import InputError
 from nautilus.core.numerics import round_to
 from nautilus.frontend.interp import exactly
-from nautilus.frontend.promises import keep
+from nautilus.frontend.promises import integer_ranges, keep
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Definition
 

@@ -32,7 +32,7 @@ from nautilus.check.bound.sums.shorter import (
     work,
 )
 from nautilus.check.compare import norm
-from nautilus.check.inputs import generate, integer_ranges
+from nautilus.check.inputs import generate
 from nautilus.core.expr.nodes import Load, Op, walk
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
@@ -40,6 +40,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.promises import integer_ranges
 from nautilus.frontend.restrict import sampled
 from nautilus.frontend.spec import Spec, Tensor
 

@@ -1,7 +1,7 @@
 """The certificate in a dump: whether it belongs to the dump, and whether the step that it describes is right.
 
 The certificate gives the text before the step, so both modules of the step are known.  They are validated as in the
-compilation that wrote the dump, on inputs that only the interface of the module gives.
+compilation that wrote the dump, on inputs that the interface of the module and the ranges of integers in the dump give.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Dumped:
             Level(stage.name, names[number - 2] if number > 1 else "lower", self.before, True, "", context, number - 1),
             Level.of(stage, name, self.record.module, context, number),
         ]
-        spec = interface(self.record.module)
+        spec = interface(self.record.module, context.integers)
         given = generate(spec, "random", seed)
         params = {**given.scalars, **given.sizes}
         inputs = validation_inputs(spec, seed)

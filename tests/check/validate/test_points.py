@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from nautilus.check.inputs import generate, integer_ranges, validation_inputs
+from nautilus.check.inputs import generate, validation_inputs
 from nautilus.check.validate.points import INFINITE, points
 from nautilus.core.numerics import Array
+from nautilus.frontend.promises import integer_ranges
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.lowering import lower
 

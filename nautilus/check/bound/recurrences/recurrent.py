@@ -39,7 +39,7 @@ from nautilus.check.bound.sampling import INPUTS, RUNTIME, shortened, wide
 from nautilus.check.bound.sums.admitted import lengths
 from nautilus.check.bound.sums.orders import LARGEST
 from nautilus.check.bound.sums.shorter import shorter_sums, volume, work
-from nautilus.check.inputs import InputSet, generate, integer_ranges
+from nautilus.check.inputs import InputSet, generate
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, children, rewrite
 from nautilus.core.index.sizes import Extent
 from nautilus.core.numerics import Array, distinct, round_to
@@ -48,6 +48,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.promises import integer_ranges
 from nautilus.frontend.restrict import Restricted
 from nautilus.frontend.spec import Definition, Spec, Tensor
 
@@ -77,8 +78,7 @@ def following_outputs(program: Spec) -> dict[str, Along]:
 def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, Bound]:
     """The bounds of the outputs ``wanted``, which need recurrences, on standard normal inputs."""
     fixed = at_sizes(program, program.samples(RUNTIME))
-    names = {t.name for t in wanted}
-    only = replace(fixed, outputs=tuple(t for t in fixed.outputs if t.name in names))
+    only = replace(fixed, outputs=tuple(t for t in fixed.outputs if t.name in {w.name for w in wanted}))
     along = following(fixed)
     if not all(along[t.name].total for t in only.outputs):  # no step shows an error
         return {t.name: Bound(inf if volume(t.shape) else 0.0) for t in only.outputs}
