@@ -132,9 +132,25 @@ def _run(
         data, log = _compiled(nvrtc, text, name, options, arch, form)
         return json.dumps(log).encode() + b"\n" + data
 
-    key = (text, name, options, arch, form, nvrtc.version(), nvrtc.build)
+    key = (text, name, _unplaced(options), arch, form, nvrtc.version(), nvrtc.build)
     log, _, data = _store(key, make).partition(b"\n")
     return data, json.loads(log)
+
+
+def _unplaced(options: tuple[str, ...]) -> tuple[str, ...]:
+    """``options`` with the headers of each folder instead of its path, which differs between environments.
+
+    Line information names the files of headers, so that its paths stay.
+    """
+    if "--generate-line-info" in options:
+        return options
+    return tuple(_headers(Path(o[2:])) if o.startswith("-I") else o for o in options)
+
+
+@lru_cache(maxsize=8)
+def _headers(folder: Path) -> str:
+    """The names and sizes of the headers in ``folder``."""
+    return " ".join(sorted(f"{p.name}:{p.stat().st_size}" for p in folder.glob("*.h*")))
 
 
 def _compiled(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,3 +174,21 @@ def test_a_text_is_compiled_once_for_each_target_and_form(
     assert len(options) == 6 and len(own_store) == 4  # an error is not kept
     nvrtc._run.cache_clear()  # as in another process
     assert compile_cuda(text, "sm_80") == made[0] and len(options) == 6
+
+
+def test_a_result_is_kept_wherever_the_headers_are(
+    own_store: dict[tuple[object, ...], bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    options, text = noted_compilations(monkeypatch), 'extern "C" __global__ void k() {}\n'
+    folders = [tmp_path / name for name in ("a", "b", "c")]
+    for folder, content in zip(folders, ("1", "2", "345"), strict=True):
+        folder.mkdir()
+        (folder / "cuda_fp16.h").write_text(content)
+    for folder in folders:
+        monkeypatch.setattr(nvrtc, "include_paths", lambda folder=folder: (str(folder),))
+        compile_cuda(text, "sm_80")
+    assert len(options) == len(own_store) == 2  # the headers of the last one differ
+    for folder in folders[:2]:
+        monkeypatch.setattr(nvrtc, "include_paths", lambda folder=folder: (str(folder),))
+        compile_cuda(text, "sm_80", more=("--generate-line-info",))
+    assert len(options) == len(own_store) == 4  # line information names the files
