@@ -277,10 +277,11 @@ def _cuts(
     row = {a.name: known[a.name] for a in plan.axes if a.role != GRID and a.name in known}
     joint = all(found.keys() <= {a.name for a in d.red} for d in unified.defs if d.is_reduction)
     near = contiguous(unified.defs, row)
-    long = (x for x in found if x not in near and found[x] * kernel.tiles >= FEW * many)
-    first = next(long, next(iter(found)))  # an outer loop: chunks of it leave the accesses of the others as they are
+    # chunks of an outer loop leave the accesses of the others as they are
+    long = {x: n for x, n in found.items() if x not in near and n * kernel.tiles >= FEW * many}
+    first = next(iter(long or found))
     outer = joint and found[first] * kernel.tiles >= FEW * many
-    loop = first if outer else max(found, key=lambda x: found[x])
+    loop = first if outer else max(long or found, key=lambda x: found[x])
     ends = [(d.name, at) for d in unified.defs for at, a in enumerate(d.red) if a.name == loop]
     least = 2 if all(len(d.red) == 1 for d in unified.defs) else 1  # elements of a chunk
     least = max(least, sectors(unified.defs, row).get(loop, 1))
