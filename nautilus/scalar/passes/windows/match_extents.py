@@ -87,6 +87,9 @@ def _extended(d: Def, longer: Mapping[str, int]) -> Def:
 
 
 def _certificate(before: Def, after: Def) -> Certificate:
-    sides = [Reduce(d.op or "", d.red, d.guard, d.value, d.value.dtype, d.span) for d in (before, after)]
     proof = "elements beyond the end of a loop have no terms"
-    return Certificate("match-extents", before.name, *sides, (), (), (), proof, before.span)
+    return Certificate("match-extents", before.name, _whole(before), _whole(after), (), (), (), proof, before.span)
+
+
+def _whole(d: Def) -> Reduce:
+    return Reduce(d.op or "", d.red, d.guard, d.value, d.value.dtype, d.span)
