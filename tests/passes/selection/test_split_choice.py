@@ -185,3 +185,12 @@ def test_totals_over_three_axes_of_one_tensor_share_a_kernel_and_its_chunks(last
     result = compile_file(request(text))
     assert {c.axis.partition("_")[0] for c in schedule_of(result).splits or () if c.op.startswith("O_sum")} == {"h"}
     assert sum("O_sum" in k.name and k.name.endswith("_part") for k in result.modules["ma-tile"].kernels) == 1
+
+
+def test_the_chunks_of_a_loss_have_the_rows_that_its_logits_fill_the_gpu_with() -> None:
+    """The rules see 16 bytes of each row, before the statistics of the row join the kernel."""
+    text = "dim N = 262144, C = 20\ninput z: f32[N, C]\ninput y: i32[N]\nassume 0 <= y[n] < C\noutput L: f32\n"
+    text += "p[n, c] = log_softmax[c](z[n, c])\nL = -mean[n](p[n, y[n]])\n"
+    result = compile_file(request(text))
+    (cut,) = schedule_of(result).splits or ()
+    assert cut.splits >= 256 and len(result.modules["ma-tile"].kernels) == 2

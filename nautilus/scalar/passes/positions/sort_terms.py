@@ -93,7 +93,7 @@ class SortTerms:
 
 @dataclass(frozen=True, slots=True)
 class _Sortable:
-    """A reduction over ``rows``, each of which belongs to the element ``key`` of ``axis``, under conditions ``rest``."""
+    """A reduction over ``rows``: each belongs to the element ``key`` of ``axis``, under conditions ``rest``."""
 
     rows: tuple[Axis, ...]
     axis: Axis
