@@ -117,7 +117,8 @@ SCALAR = Stage(
         *_recurrences("chunk_recurrences:ChunkRecurrences", "chunk_filters:ChunkFilters"),
         *_recurrences("merge_recurrences:MergeRecurrences"),
         *("roundings.round_temps:RoundTemps", "simplify:Simplify"),
-        *("inline:Inline", "simplify:Simplify", "results.choose_terms:ChooseTerms"),
+        *("inline:Inline", "simplify:Simplify", "positions.restrict_results:RestrictResults"),
+        "results.choose_terms:ChooseTerms",
         *("positions.expand_gathers:ExpandGathers", "results.unroll_reductions:UnrollReductions"),
         *("windows.count_terms:CountTerms", "roundings.defer_roundings:DeferRoundings"),
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
@@ -143,6 +144,7 @@ SCALAR = Stage(
         *("operands.store_operands:StoreOperands", "results.store_tables:StoreTables"),
         *("axes.flatten_contractions:FlattenContractions", "windows.slide_windows:SlideWindows"),
         *("windows.separate_windows:SeparateWindows", "windows.nest_windows:NestWindows"),
+        "windows.match_extents:MatchExtents",
         *(
             "positions.scan_positions:ScanPositions",
             "windows.rescale_scans:RescaleScans",

@@ -24,6 +24,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.records.memo import Results, Same
 from nautilus.core.schedule import KernelPlan
 from nautilus.planner.kernel import SHORT, plan_kernel
+from nautilus.planner.rowwise.segments import segments_of
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import Def, points, read_defs, size
@@ -173,13 +174,16 @@ def large_inputs(defs: Mapping[str, Def], ops: Group) -> frozenset[str]:
 def _is_large(d: Def, ld: Load) -> bool:
     """Whether ``ld`` reads about an element for each point of ``d``: the diagonal of a matrix has fewer.
 
-    Positions may have an axis each, or several axes in one position, as ``x[n, row * 400 + column]`` has.
+    Positions may have an axis each, or several axes in one position, as ``x[n, row * 400 + column]`` has.  A term of a
+    segment has one row.
     """
-    own = len(d.axes) - (chunks_of(d) is not None)
-    terms = prod(size(a) or SHORT for a in d.axes)
+    segments = segments_of(d)
+    axes = [a for a in d.axes if segments is None or not segments.disjoint or a.name != segments.rows]
+    own = len(axes) - (chunks_of(d) is not None)
+    terms = prod(size(a) or SHORT for a in axes)
     if own <= 1 and terms < LONG_VECTOR:
         return False
-    ranges = {a.name: (0, (size(a) or SHORT) - 1) for a in d.axes}
+    ranges = {a.name: (0, (size(a) or SHORT) - 1) for a in axes}
     ends = [bounds(divided(i), ranges) for i in set(ld.index)]
     reached = prod(1 if lo is None or hi is None else hi - lo + 1 for lo, hi in ends)
     return len(set(ld.index)) >= own or (free_vars(ld) >= set(ranges) and EACH * reached >= terms)

@@ -245,7 +245,7 @@ def _box_roles(g: Draft, rest: list[str], chunked: list[str]) -> None:
         g.loop = max(chunked or shared, key=g.extent)
         g.roles[g.loop] = AxisPlan(g.loop, LOOP, 1)
     for x in left:
-        if x != g.loop and (len(g.holders(x)) > 1 or len(g.reducers(x)) != 1):
+        if x != g.loop and g.holders(x) != g.reducers(x):
             raise ScheduleError(f"axis {x} of {g.extent(x)} elements does not fit in a tile")
         if x != g.loop:
             room = BLOCK if x == fast else most

@@ -172,6 +172,18 @@ def test_frames_of_a_signal_are_read_once() -> None:
     assert len(schedule_of(FRAMES).kernels) == 1
 
 
+def test_statistics_of_segments_read_their_rows_once() -> None:
+    """Each row has one segment, so that a reduction over segments reads all elements of the rows once."""
+    text = """
+    dim S = 4096, N = 65536, D = 32
+    input X: f16[N, D], ptr: i32[S + 1]
+    output M: f32[S, D], H: f32[S, D]
+    M[s: S, d] = sum[n: ptr[s] .. ptr[s + 1]](X[n, d])
+    H[s: S, d] = max[n: ptr[s] .. ptr[s + 1]](X[n, d])
+    """
+    assert len(schedule_of(dedent(text)).kernels) == 1
+
+
 def test_windows_that_overlap_are_no_tensor_of_one_element_for_each_point() -> None:
     reads = dict[int, frozenset[str]]()
     for step in (1, 64):

@@ -3,6 +3,7 @@
 Candidates are kernels of the plan of the rules with fewer blocks than :data:`FEW` for each multiprocessor, which take
 :data:`WORTH` seconds or more, and whose loop no rule has split.  The longest loop of such a kernel, or the outer one of
 a reduction over several long axes, is cut into chunks that fill the multiprocessors once, twice, four or eight times.
+Chunks of the rules are tried smaller where reductions that they read share their kernel (:func:`_finer`).
 A candidate replaces the choice of the rules where the prediction for the whole program, with the kernel that combines
 the chunks, is shorter by :data:`MARGIN`.
 
@@ -102,7 +103,39 @@ def choose(program: Program, context: Context, below: float = inf) -> Trial | No
         before, best = best, _split(program, context, best, kernels[0], defs, many)
         if best is before:
             break
-    return best
+    return _finer(program, context, best, defs, many)
+
+
+def _finer(program: Program, context: Context, base: Trial, defs: dict[str, Def], many: int) -> Trial:
+    """The best trial of ``base`` with more chunks in its slowest kernel, which has few; ``base`` where none is better.
+
+    The rules size chunks for a reduction alone, and it may share its kernel with reductions that its terms are made
+    from: the loss of a row of logits.
+    """
+    plans = {k.name: k for k in base.schedule.kernels}
+    slowest = max(base.estimate.kernels, key=lambda k: k.seconds)
+    plan, splits = plans.get(slowest.name), base.schedule.splits or ()
+    if plan is None or slowest.seconds < WORTH or slowest.tiles >= _enough(plan, many):
+        return base
+    mine = _beside_rows(plan, defs, splits)
+    if not mine:
+        return base
+    best = base
+    for n in WAVES[1:]:
+        chunks = (replace(c, splits=min(c.splits * n, MAX_SPLITS), tile=max(1, c.tile // n)) for c in splits)
+        finer = tuple(new if c.op in mine else c for c, new in zip(splits, chunks, strict=True))
+        schedule = replace(context.schedule or Schedule(), splits=finer)
+        found = attempt(program, replace(context, schedule=schedule, fallbacks=base.fallbacks), _BEFORE)
+        if found is None or found.seconds > STEP * best.seconds:
+            break
+        best = found
+    return base if base.seconds - best.seconds < MARGIN * slowest.seconds else best
+
+
+def _beside_rows(plan: KernelPlan, defs: Mapping[str, Def], splits: Iterable[SplitPlan]) -> set[str]:
+    """The reductions of which ``plan`` has the chunks beside whole reductions."""
+    rows = any(o in defs and defs[o].is_reduction for o in plan.ops)
+    return {c.op for c in splits if rows and c.interleave == 1 and f"{c.op}_part" in plan.ops}
 
 
 def choose_rows(program: Program, context: Context, packs: tuple[PackPlan, ...]) -> Trial | None:
@@ -208,7 +241,7 @@ def _points(axes: Iterable[Axis]) -> int:
 
 
 def _leaves_idle(program: Program, context: Context, defs: dict[str, Def], many: int) -> bool:
-    """Whether a kernel with a whole reduction has few blocks in the plan of the rules; True where they have no plan.
+    """Whether a kernel with whole reductions has few blocks in the plan of the rules; True where they have no plan.
 
     A plan takes a part of the time of a trial.  ``defs``: those of ``program``.
     """
@@ -217,8 +250,10 @@ def _leaves_idle(program: Program, context: Context, defs: dict[str, Def], many:
     except (ScheduleError, UnsupportedError):
         return True
     after, params = read_defs(reached), tuple(p.name for p in reached.params)
-    cut = {c.op for c in schedule.splits or ()}
-    return any(_has_whole(k, defs, cut) and _tiles(k, after, params) < _enough(k, many) for k in schedule.kernels)
+    splits = schedule.splits or ()
+    cut = {c.op for c in splits}
+    candidates = (k for k in schedule.kernels if _has_whole(k, defs, cut) or _beside_rows(k, defs, splits))
+    return any(_tiles(k, after, params) < _enough(k, many) for k in candidates)
 
 
 def _has_whole(plan: KernelPlan, defs: dict[str, Def], cut: set[str]) -> bool:
@@ -277,10 +312,11 @@ def _cuts(
     row = {a.name: known[a.name] for a in plan.axes if a.role != GRID and a.name in known}
     joint = all(found.keys() <= {a.name for a in d.red} for d in unified.defs if d.is_reduction)
     near = contiguous(unified.defs, row)
-    long = (x for x in found if x not in near and found[x] * kernel.tiles >= FEW * many)
-    first = next(long, next(iter(found)))  # an outer loop: chunks of it leave the accesses of the others as they are
+    # chunks of an outer loop leave the accesses of the others as they are
+    long = {x: n for x, n in found.items() if x not in near and n * kernel.tiles >= FEW * many}
+    first = next(iter(long or found))
     outer = joint and found[first] * kernel.tiles >= FEW * many
-    loop = first if outer else max(found, key=lambda x: found[x])
+    loop = first if outer else max(long or found, key=lambda x: found[x])
     ends = [(d.name, at) for d in unified.defs for at, a in enumerate(d.red) if a.name == loop]
     least = 2 if all(len(d.red) == 1 for d in unified.defs) else 1  # elements of a chunk
     least = max(least, sectors(unified.defs, row).get(loop, 1))

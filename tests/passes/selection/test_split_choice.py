@@ -174,3 +174,23 @@ def test_a_whole_reduction_beside_the_chunks_of_another_is_split_along_rows() ->
     """A rule splits the count; the other total is split along the axis along which memory is not contiguous."""
     splits = schedule_of(compile_file(request(PHOTOMETRIC))).splits
     assert {(c.op, c.axis) for c in splits or ()} >= {("O_sum", "y")}
+
+
+@pytest.mark.parametrize("last", ["W - 1](abs(X[b, h, w + 1] - X[b, h, w]))", "W](X[b, h, w] * Y[b, w])"])
+def test_totals_over_three_axes_of_one_tensor_share_a_kernel_and_its_chunks(last: str) -> None:
+    """The total variation of images: no chunk is along contiguous memory."""
+    text = "dim B = 96, H = 512, W = 512\ninput X: f32[B, H, W]\ninput Y: f32[B, W]\noutput O: f32, P: f32\n"
+    text += "P = sum[b, w](Y[b, w])\n"
+    text += f"O = sum[b, h: H - 1, w: W](abs(X[b, h + 1, w] - X[b, h, w])) + sum[b, h: H, w: {last}\n"
+    result = compile_file(request(text))
+    assert {c.axis.partition("_")[0] for c in schedule_of(result).splits or () if c.op.startswith("O_sum")} == {"h"}
+    assert sum("O_sum" in k.name and k.name.endswith("_part") for k in result.modules["ma-tile"].kernels) == 1
+
+
+def test_the_chunks_of_a_loss_have_the_rows_that_its_logits_fill_the_gpu_with() -> None:
+    """The rules see 16 bytes of each row, before the statistics of the row join the kernel."""
+    text = "dim N = 262144, C = 20\ninput z: f32[N, C]\ninput y: i32[N]\nassume 0 <= y[n] < C\noutput L: f32\n"
+    text += "p[n, c] = log_softmax[c](z[n, c])\nL = -mean[n](p[n, y[n]])\n"
+    result = compile_file(request(text))
+    (cut,) = schedule_of(result).splits or ()
+    assert cut.splits >= 256 and len(result.modules["ma-tile"].kernels) == 2

@@ -247,7 +247,7 @@ class _Vectors:
         env = {self.loop.var: calc("add", calc("mul", Var(self.loop.var), size), calc("add", place, first))}
         index = tuple(simplify(substitute(e, env)) for e in x.index)
         vec = min(size, max(1, VECTOR // buffer.dtype.bytes))
-        if buffer.dtype is DType.BOOL or vec == 1:
+        if vec == 1:
             return None
         if vector_width(buffer, index, None, self.axis, vec, {}) < vec:
             if first or not self.staged:
@@ -432,7 +432,7 @@ class _Vectors:
             value = wide
         else:
             chosen = result
-        nothing: float | int | bool = 0.0 if compute.is_float else 0
+        nothing = False if compute is DType.BOOL else 0.0 if compute.is_float else 0
         out += [ConstOp(zero, nothing, x.span), IndexOp(condition, mask, x.span)]
         out.append(MapOp(chosen, "select", (condition, value, zero), x.span))
         return out if compute is kind.dtype else [*out, MapOp(result, "cast", (chosen,), x.span)]

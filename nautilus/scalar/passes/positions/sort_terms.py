@@ -18,7 +18,8 @@ Each element then reduces its own segment, which writes it once and reads each t
 
 ``C`` is the length of a chunk of rows: longer chunks compare more keys, shorter ones have more counts.  Keys may depend
 on several reduced axes, whose rows are numbered; other conditions stay where they are.  Sums with the same key share
-the order.  ``row`` is 0 at places that no row has, so that no index leads outside of a tensor.
+the order, and so do extremes of rows of :data:`LONG` elements or more, which would take an atomic operation for each
+element.  ``row`` is 0 at places that no row has, so that no index leads outside of a tensor.
 
 The pass applies where the order takes clearly less time than the scatter (:func:`gains`); sizes have to be known.
 """
@@ -60,6 +61,7 @@ TERM = 9.3e-6
 RESULT = 6.5e-6
 GAIN = 0.8  # the order takes less than this share of the time of the scatter: keys may meet more or less often
 MOST = 1 << 20  # largest number of rows that are sorted
+LONG = 8  # elements of a row of a reduction that is exact in any order, from which on it uses the order of a sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +80,20 @@ class SortTerms:
         """The program with sorted terms; the same object where there is no such sum."""
         if self.schedule is not None and self.schedule.batch_invariant:
             return program
+        found = {d.name: (d, s) for d in find_defs(program).values() if (s := _sortable(program, d)) is not None}
+        sums = [(d, s) for d, s in found.values() if not in_one_pass(d)]
+        ordered = {s.order for _, s in sums if self.always or gains(s, [d for d, x in sums if x.order == s.order])}
         orders: dict[tuple[Expr, int], _Order] = {}
         out = program
-        for d in find_defs(program).values():
-            found = _sortable(out, d)
-            if found is not None and (self.always or gains(found, d)):
-                out = _sorted(out, d, found, orders)
+        for d, s in found.values():
+            if s.order in ordered and (not in_one_pass(d) or s.others(d) >= LONG):
+                out = _sorted(out, d, s, orders)
         return out if out is program else Simplify().apply(out)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sortable:
-    """A sum over ``rows``, each of which belongs to the element ``key`` of axis ``axis``, under conditions ``rest``."""
+    """A reduction over ``rows``: each belongs to the element ``key`` of ``axis``, under conditions ``rest``."""
 
     rows: tuple[Axis, ...]
     axis: Axis
@@ -105,6 +109,15 @@ class _Sortable:
     def elements(self) -> int:
         """The number of elements that a key may name."""
         return size(self.axis) or 0
+
+    @property
+    def order(self) -> tuple[Expr, int]:
+        """What reductions with one order have in common."""
+        return substitute(self.key, self.at(Var("row"))), self.elements
+
+    def others(self, d: Def) -> int:
+        """The elements of a row of ``d``, which is this."""
+        return prod(size(a) or 1 for a in d.par if a is not self.axis)
 
     @property
     def chunk(self) -> int:
@@ -128,9 +141,7 @@ class _Sortable:
 
 
 def _sortable(program: Program, d: Def) -> _Sortable | None:
-    """``d`` as such a sum; None for another definition, or where a key or a condition may be read outside."""
-    if d.op != "sum" or in_one_pass(d):
-        return None
+    """``d`` as a reduction of rows; None for another definition, or where a key or a condition may be read outside."""
     k = scattered(program, d)
     found = None if k is None or len(k.keys) != 1 else _by_key(d, k)
     if found is None or not 0 < found.number <= MOST or not found.elements:
@@ -154,11 +165,11 @@ def _by_key(d: Def, k: Keyed) -> _Sortable | None:
     return _Sortable(rows, axis, key, rest)
 
 
-def gains(s: _Sortable, d: Def) -> bool:
-    """Whether the order of the rows takes clearly less time than two scatters of the terms of ``d``."""
-    others = prod(size(a) or 1 for a in d.par if a is not s.axis)
-    scatter = s.number * others * TERM + s.elements * others * RESULT
-    return KERNELS * LAUNCH + s.seconds_of(s.chunk) < GAIN * scatter
+def gains(s: _Sortable, sums: Sequence[Def]) -> bool:
+    """Whether the order of the rows takes clearly less time than two scatters of the terms of each of ``sums``."""
+    others = sum(s.others(d) for d in sums)
+    scatters = s.number * others * TERM + s.elements * others * RESULT
+    return KERNELS * LAUNCH + s.seconds_of(s.chunk) < GAIN * scatters
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +183,9 @@ class _Order:
 def _sorted(program: Program, d: Def, s: _Sortable, orders: dict[tuple[Expr, int], _Order]) -> Program:
     """``program`` with the terms of ``d`` in the order of ``s``, which joins ``orders``."""
     made: list[Def] = []
-    same = substitute(s.key, s.at(Var("row"))), s.elements
-    if same not in orders:
-        orders[same] = _order(program, d, s, made)
-    order = orders[same]
+    if s.order not in orders:
+        orders[s.order] = _order(program, d, s, made)
+    order = orders[s.order]
     p, e = Axis(unused("p", [a.name for a in d.axes]), s.number, d.span), Var(s.axis.name)
     at = s.at(Load(order.row, (Var(p.name),), DType.I32))
     ends = [Load(order.start, (x,), DType.I32) for x in (e, calc("add", e, 1))]

@@ -150,3 +150,25 @@ module t target sm_90a {
 ; CHECK: for t in 0..4 carry
 ; CHECK: ld.global X[i, t * 16 + v] vec 4
 ; CHECK: ld.global F[i, t * 16 + v] vec 16
+
+; CASE: conditions of this step and of the one before, which is none before the first step
+; RUN: vector-steps {"steps": 4}
+module t target sm_90a {
+  input X: bool[64, 24]
+  output Y: bool[64, 24]
+  kernel k grid 2 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %no = const false : bool[i: 32] #i
+    %last = for t in 0..24 carry(%h = %no) {
+      %x = ld.global X[block * 32 + i, t] vec 1 : bool[i: 32] #i
+      %w = ld.global X[block * 32 + i, t - 1] where t >= 1 vec 1 : bool[i: 32] #i
+      %a = and %h, %w : bool[i: 32] #i
+      %n = or %a, %x : bool[i: 32] #i
+      st.global Y[block * 32 + i, t], %n vec 1
+      yield %n
+    }
+  }
+}
+; CHECK: %x_steps = ld.global X[block * 32 + i, t * 4 + v] vec 4 : bool[i: 32, v: 4] #i_v
+; CHECK: %w_s0_zero = const false
+; CHECK: st.global Y[block * 32 + i, t * 4 + v], %n_steps vec 4
