@@ -50,6 +50,7 @@ from nautilus.planner.rowwise.pairs import counted
 from nautilus.planner.rowwise.rows import MAX_ROW
 from nautilus.planner.rowwise.rules import is_whole, plan_by_rule
 from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import contiguous
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import scan_of
@@ -361,7 +362,8 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
             if last and last[-1] in order:  # operands along another axis are small
                 order = [last[-1], *(x for x in order if x != last[-1])]
     elements = not any(d.is_reduction for d in g.defs)
-    for x in order[: 3 if elements else 2]:
+    several = elements or any(multiplies_matrices(d) for d in g.defs)  # of many matrices, each of which is small
+    for x in order[: 3 if several else 2]:
         room = max(1, budget // g.volume())
         tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))
         if x != order[0] and x != order[-1] and elements:

@@ -108,7 +108,8 @@ def repeated_width(
 ) -> tuple[int, int]:
     """(positions along ``axis`` of the largest legal vector, positions that share an element); (1, 1): none is.
 
-    For an access at ``axis // r``, such as one to elements of which several share a byte.  ``most``: elements.
+    For an access at ``axis // r``, such as one to elements of which several share a byte.  ``most``: elements.  Groups
+    of another number of positions have runs of one element, as long as the power of two that divides it.
     """
     if not buffer.aligned or buffer.dtype is DType.BOOL or buffer.dtype.bytes > 4:
         return 1, 1
@@ -118,7 +119,13 @@ def repeated_width(
     along = [(t, c) for t, c in form.terms.items() if varies(t, axis, refs)]
     shared = _shared(along[0][0], axis) if len(along) == 1 and along[0][1] == 1 else None
     if shared is None:
-        return 1, 1
+        place = along[0][0] if len(along) == 1 else None
+        run = 1 if place is None else _run_of_one(place, axis)
+        while place is not None and run > 1:
+            if constant_in_vector(place, axis, run, refs) and _has_one_mask(mask, axis, run, refs):
+                break
+            run //= 2
+        return run, run
     rest = [c * divisor(t) for t, c in form.terms.items() if t is not along[0][0]]
     v = floor_pow2(most)
     while v > 1 and (any(x % v for x in (form.const, *rest)) or not _has_one_mask(mask, axis, v * shared, refs)):
@@ -134,6 +141,17 @@ def _shared(e: Expr, axis: str) -> int | None:
         ):
             return int(r)
     return None
+
+
+def _run_of_one(e: Expr, axis: str) -> int:
+    """The largest power of two that divides the groups of ``e``, which is ``(.. + axis) // c``; else 1.
+
+    Runs of so many positions have one element where the other terms are multiples of it.
+    """
+    match e:
+        case Op(op="floordiv", args=(a, Const(value=c))) if int(c) > 0 and affine(a).slope(axis) == 1:
+            return int(c) & -int(c)
+    return 1
 
 
 def _has_one_mask(mask: Expr | None, axis: str, run: int, refs: RefAxes) -> bool:

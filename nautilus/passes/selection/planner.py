@@ -8,11 +8,12 @@ gain is clear.  Candidates are generated for few programs, so most compilations 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity, first_equal
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, parts_allowed
 from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import copy_choice, inline_choice, narrow_choice, split_choice
@@ -20,10 +21,13 @@ from nautilus.passes.selection.trial import ATTEMPTS, MARGIN, Trial, apart, atte
 from nautilus.planner.groups import known_of
 from nautilus.planner.kernels import grouped
 from nautilus.planner.planner import Planner
-from nautilus.planner.products.dots import dot_of
+from nautilus.planner.products.dots import dot_of, full_operands
+from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
+from nautilus.targets.limits import limits
 
 _BEFORE = SCALAR.before("fuse")  # its result is divided into kernels
+TERMS = 1 << 28  # terms of products whose kernels take longer than several launches
 _BEFORE_SPLITS = SCALAR.before("split-k-update")
 
 
@@ -103,7 +107,41 @@ def _by_rules(
 
 
 def _with_other_kernels(program: Program, context: Context) -> Trial | None:
-    return _stored_where_lighter(program, context) or _apart_where_smaller(program, context, _BEFORE)
+    found = _stored_where_lighter(program, context) or _in_parts_where_faster(program, context)
+    return found or _apart_where_smaller(program, context, _BEFORE)
+
+
+def _in_parts_where_faster(program: Program, context: Context) -> Trial | None:
+    """The trial with a kernel for each of several products of f32 that are one by the rules, if it is clearly faster.
+
+    A product alone has the engine of stored parts (:mod:`nautilus.planner.products.parts`), for which the registers of
+    a block have no room for the sums of two.
+    """
+    known = context.fallbacks
+    if not limits(context.arch).warpgroup or not parts_allowed(context.precision, context.schedule):
+        return None
+    defs = known_of(program).defs
+    groups = {group for group in grouped(program, known)[0].values() if not known.steps(group[-1])}
+    products = ([o for o in group if dot_of(defs[o]) is not None] for group in groups)
+    several = [found for found in products if len(found) > 1 and _are_alike([defs[o] for o in found])]
+    names = frozenset(o for found in several for o in found[:-1])
+    if not names:
+        return None
+    apart = attempt(program, replace(context, fallbacks=known.storing(names)), _BEFORE)
+    together = attempt(program, context, _BEFORE, ATTEMPTS) if apart is not None else None
+    if apart is None or (together is not None and apart.seconds > (1 - MARGIN) * together.seconds):
+        return None
+    return apart
+
+
+def _are_alike(products: list[Def]) -> bool:
+    """Whether ``products`` of f32 tensors have the same axes, and :data:`TERMS` terms at least."""
+    axes = {tuple(size(a) for a in (*d.par, *d.red)) for d in products}
+    sizes = next(iter(axes))
+    read = {ld.buffer for d in products for ld in d.reads()}
+    apart = read.isdisjoint(d.name for d in products)
+    whole = all(map(full_operands, products)) and None not in sizes
+    return whole and apart and len(axes) == 1 and prod(n or 1 for n in sizes) >= TERMS
 
 
 def _stored_where_lighter(program: Program, context: Context) -> Trial | None:

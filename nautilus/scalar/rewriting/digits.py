@@ -69,13 +69,16 @@ def _all_with_digits(defs: Iterable[Def], buffer: str, k: int, size: int) -> lis
 def read_by_digits(program: Program) -> PackPlan | None:
     """The axis of a temp that a definition reads at ``B * x + y`` with axes ``x`` and ``y``, with the extent B of y.
 
-    Every other read of the temp is at such digits as well, or at an axis as a whole.
+    Every other read of the temp is at such digits as well, or at an axis as a whole.  A filter along the axis, whose
+    neighbouring results read neighbours in a tensor, keeps it whole.
     """
     defs = find_defs(program)
     for name, d in defs.items():
         if d.buffer.space is not Space.TEMP or d.at is not None or d.scatter is not None:
             continue
         for n, axis in enumerate(d.par):
+            if _slides(d, axis.name):
+                continue
             reads = [(r, ld.index[n]) for r in defs.values() for ld in r.reads() if ld.buffer == name]
             sizes = {found for r, e in reads if (found := last_digit(r, e)) is not None}
             b = sizes.pop() if len(sizes) == 1 else 0
@@ -88,6 +91,15 @@ def read_by_digits(program: Program) -> PackPlan | None:
             ):
                 return PackPlan(name, axis.name, b)
     return None
+
+
+def _slides(d: Def, axis: str) -> bool:
+    """Whether a reduced axis moves a read of ``d`` along ``axis``, as the taps of a filter do.
+
+    The positions of tiles of such a product are those of neighbours in an operand.
+    """
+    reduced = frozenset(a.name for a in d.red)
+    return any(axis in (names := free_vars(e)) and reduced & names for ld in d.reads() for e in ld.index)
 
 
 def last_digit(d: Def, e: Expr) -> int | None:

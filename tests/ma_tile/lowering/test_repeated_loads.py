@@ -27,8 +27,14 @@ HALF = calc("floordiv", K, integer(2))
         (calc("add", HALF, integer(1)), None, (2, 2)),
         (calc("floordiv", K, integer(16)), None, (256, 16)),
         (calc("floordiv", K, integer(3)), None, (1, 1)),
+        (calc("floordiv", K, integer(48)), None, (16, 16)),
+        (calc("floordiv", calc("add", calc("mul", J, 8), K), integer(24)), None, (8, 8)),
+        (calc("floordiv", calc("add", calc("mul", J, 4), K), integer(24)), None, (4, 4)),
+        (calc("floordiv", calc("add", K, 2), integer(24)), None, (2, 2)),
+        (calc("floordiv", calc("mul", K, 2), integer(24)), None, (1, 1)),
+        (calc("floordiv", K, integer(48)), calc("lt", K, integer(36)), (4, 4)),
         (K, None, (1, 1)),
-        (calc("mul", HALF, integer(2)), None, (1, 1)),
+        (calc("mul", HALF, integer(2)), None, (2, 2)),
         (HALF, calc("lt", K, integer(8)), (8, 2)),
         (HALF, calc("lt", K, integer(7)), (1, 1)),
     ],
@@ -51,6 +57,18 @@ Y[i, j] = sum[k](X[i, k] * f32(W[j, k // 2] >> u8(4 * (k % 2)) & u8(7)))
     loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad) and op.buffer == "W"]
     assert loads and all((op.vec, op.repeat) == (16, 2) for op in loads)
     assert re.search(r"const uint2 word =[^;]*\bW \+", result.cuda)
+
+
+def test_scales_of_groups_of_any_size_are_loaded_once_for_a_run(tmp_path: Path) -> None:
+    text = """
+dim M = 16, N = 256, K = 768, G = 48
+input X: f16[M, K], W: i4[N, K], s: f16[N, K // G]
+output Y: f16[M, N]
+Y[i, j] = sum[k](X[i, k] * (f16(W[j, k]) * s[j, k // G]))
+"""
+    module = compile_file(Request(tmp_path / "w.naut", "sm_90a", text=text)).modules["ma-tile"]
+    loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad) and op.buffer == "s"]
+    assert loads and all(op.repeat == 16 for op in loads)
 
 
 def test_rows_of_a_table_are_loaded_as_vectors(tmp_path: Path) -> None:

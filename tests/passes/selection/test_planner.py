@@ -89,3 +89,31 @@ def test_packs_of_a_trial_without_splits_are_chosen_where_they_apply() -> None:
     """The trial of the pass ``inline`` has packs of a program in which other passes have cut the axes."""
     result = compile_file(Request(Path("given.naut"), "sm_90a", text=GATED, until="ma-tile"))
     assert result.context.schedule is not None and result.context.schedule.kernels
+
+
+# The powers of frames: two products of f32 with one operand in common.
+POWERS = """
+    dim B = 16, F = {frames}, N = 400, K = 201, H = 160
+    const S = (F - 1) * H + N
+    input x: f32[B, S], C: f32[K, N], D: f32[K, N]
+    output P: f32[B, K, F]
+    re[b, k, f: F] = sum[n](x[b, f * H + n] * C[k, n])
+    im[b, k, f: F] = sum[n](x[b, f * H + n] * D[k, n])
+    P[b, k, f] = re[b, k, f] ** 2 + im[b, k, f] ** 2
+"""
+
+
+def test_several_products_of_f32_are_apart_where_parts_are_stored() -> None:
+    request = Request(Path("given.naut"), "sm_90a", text=POWERS.format(frames=1000), until="ma-tile")
+    for precision, engine in (("fast", "warpgroup"), ("strict", "warp")):
+        schedule = compile_file(replace(request, precision=precision)).context.schedule
+        assert schedule is not None
+        products = [k for k in schedule.kernels if {"re", "im"} & {*k.ops}]
+        assert len(products) == (2 if precision == "fast" else 1)
+        assert all(k.mapping.engine == engine for k in products)
+
+
+def test_few_products_of_f32_share_a_kernel() -> None:
+    request = Request(Path("given.naut"), "sm_90a", text=POWERS.format(frames=20), until="ma-tile")
+    schedule = compile_file(request).context.schedule
+    assert schedule is not None and any({"re", "im"} <= {*k.ops} for k in schedule.kernels)

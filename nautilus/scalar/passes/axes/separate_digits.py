@@ -37,6 +37,12 @@ So has the summed axis that numbers the terms of a window in two directions, who
 
     Y[y, x] = sum[k: 49](X[y + k // 7, x + k % 7] * W[y, x, k])
 
+And so has the summed axis of a product with frames of a signal, which begin every H elements and overlap.  With digits
+by H the signal is a matrix, whose rows copy units load, and the frames are those of a convolution over its rows::
+
+    Y[t, f] = sum[n](X[t * H + n] * B[f, n])
+    Y[t, f] = sum[n_group, n_member](X[t + n_group, n_member] * B[f, n_group, n_member])
+
 A temp that a definition reads at ``B * x + y`` has an axis for each digit in any case, as where gradients are sums over
 the heads of a group::
 
@@ -50,16 +56,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import gcd
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, children, free_vars, rewrite
+from nautilus.core.expr.products import strip_conversions
+from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import PackPlan
+from nautilus.core.schedule import PackPlan, Schedule, parts_allowed
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.axes import unify
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.contractions.factor_digits import separating_digit
 from nautilus.scalar.analysis.contractions.promises import Promises
+from nautilus.scalar.analysis.contractions.scales import unscaled
 from nautilus.scalar.analysis.definitions import Def, read_defs
 from nautilus.scalar.analysis.definitions import size as size_of
 from nautilus.scalar.analysis.windows import slides
@@ -70,15 +82,24 @@ from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.pack import pack
 from nautilus.scalar.rewriting import find_defs, turned
 from nautilus.scalar.rewriting.digits import read_by_digits, viewed
+from nautilus.targets.limits import MMA_DEPTH, limits
+from nautilus.targets.records import DEFAULT_TARGET
 
 _PLAIN = ("", 0)  # a use of an axis that is no digit
 
 
 @dataclass(frozen=True, slots=True)
 class SeparateDigits:
-    """Give the digits of such axes axes of their own.  ``spec``: says which inputs are finite, for other orders."""
+    """Give the digits of such axes axes of their own.
+
+    ``spec``: says which inputs are finite, for other orders.  ``arch``: the target, whose copy units load frames where
+    it has warpgroup MMAs; ``schedule`` and ``precision`` may forbid parts of operands of f32.
+    """
 
     spec: Promises | None = None
+    arch: str = DEFAULT_TARGET
+    precision: str = "fast"
+    schedule: Schedule | None = None
 
     name = "separate-digits"
 
@@ -87,7 +108,8 @@ class SeparateDigits:
         live = Dead().apply(program)
         while (plan := read_by_digits(live)) is not None:
             program = live = viewed(pack(live, plan), plan.size)
-        while (plan := _between_factors(live)) is not None:
+        frames = _frames(self.arch, parts_allowed(self.precision, self.schedule))
+        while (plan := _between_factors(live, frames)) is not None:
             program = live = _by_digits(pack(live, plan), plan.size)
         for alone in (False, True):
             made = live
@@ -100,11 +122,18 @@ class SeparateDigits:
         return program
 
 
-def _between_factors(program: Program) -> PackPlan | None:
+def _frames(arch: str, in_parts: bool) -> frozenset[DType]:
+    """The types of the signals whose frames copy units load."""
+    if not limits(arch).warpgroup:
+        return frozenset()
+    return frozenset(t for t in DType if t.is_half or (t is DType.F32 and in_parts))
+
+
+def _between_factors(program: Program, frames: frozenset[DType]) -> PackPlan | None:
     """The first axis of which the factors of a sum have different digits, so that the sum is a product by digits.
 
-    Or one of an elementwise definition that reads such a sum at both digits, or several elements of a group for each
-    of its members.
+    Or one of the product of a signal of ``frames``, or one of an elementwise definition that reads such a sum at both
+    digits, or several elements of a group for each of its members.
     """
     defs = find_defs(program)
     for d in defs.values():
@@ -116,7 +145,7 @@ def _between_factors(program: Program) -> PackPlan | None:
             if size is not None:
                 return PackPlan(d.name, axis.name, size)
         for axis in d.red:
-            size = _sliding(d, axis)
+            size = _sliding(d, axis) or _hop(program, d, axis, frames)
             if size is not None and _divides(size, axis):
                 return PackPlan(d.name, axis.name, size)
     return None
@@ -132,6 +161,43 @@ def _sliding(d: Def, axis: Axis) -> int | None:
         if all(any(slides(e, kept, digit, count) for e in indices) for digit, count in counts.items()):
             return n
     return None
+
+
+def _hop(program: Program, d: Def, axis: Axis, types: frozenset[DType]) -> int | None:
+    """The divisor of ``axis`` by which the frames of an input that the product ``d`` sums over are rows of a matrix.
+
+    All operands have the axis at positions that a tensor with rows of so many elements has in one row.  Frames that are
+    computed, as under a window, are no operands that copy units load.
+    """
+    signals = [ld for ld in _tensors(d) if ld.dtype in types and any(_is_frame(d, e, axis) for e in ld.index)]
+    if not signals or not multiplies_matrices(d):
+        return None
+    found = size_of(axis) or 1
+    for ld in d.reads():
+        shape = program.buffer(ld.buffer).shape
+        for e, extent in zip(ld.index, shape, strict=True):
+            if axis.name not in free_vars(e):
+                continue
+            place = linear(e)
+            if place.slope(axis.name) != 1 or not isinstance(extent, int) or ld.buffer in find_defs(program):
+                return None
+            steps = (n for a, n in place.terms.items() if a != Var(axis.name))
+            found = gcd(found, extent, place.const, *steps)
+    return found if found >= MMA_DEPTH else None
+
+
+def _tensors(d: Def) -> list[Load]:
+    """The factors of the sum of products ``d`` that are elements of tensors."""
+    value = unscaled(d)
+    parts = children(value) if d.op == "sum" and isinstance(value, Op) and value.op == "mul" else ()
+    return [e for e in map(strip_conversions, parts) if isinstance(e, Load)]
+
+
+def _is_frame(d: Def, e: Expr, axis: Axis) -> bool:
+    """Whether index ``e`` adds ``axis`` to multiples of a kept axis, fewer than it has elements."""
+    kept, place, extent = {a.name for a in d.par}, linear(e), size_of(axis) or 0
+    steps = (abs(n) for a, n in place.terms.items() if isinstance(a, Var) and a.name in kept)
+    return place.slope(axis.name) == 1 and any(MMA_DEPTH <= n < extent for n in steps)
 
 
 def _group(d: Def, axis: Axis) -> int | None:
