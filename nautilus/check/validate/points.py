@@ -57,8 +57,10 @@ def _floats(kind: str, name: str, shape: tuple[int, ...], seed: int) -> Array:
     rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), zlib.crc32(name.encode())])
     if kind == "special":
         out = np.asarray(rng.choice(_SPECIAL, shape))
+        if not out.size:
+            return out
         rows = out.reshape(out.shape[0] if out.ndim > 1 else 1, -1)  # a view
-        if rows.shape[0] and rows.shape[1] > 1:
+        if rows.shape[1] > 1:
             rows[0, 0], rows[0, -1] = _ENDS
             if rows.shape[0] > 2:
                 rows[1, 0], rows[1, -1] = reversed(_ENDS)

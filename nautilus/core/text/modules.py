@@ -76,7 +76,7 @@ class TextForm(Generic[M]):
 
 
 def _with_sizes(b: Buffer, r: Reader) -> Buffer:
-    """``b``, whose extents have the params that are declared after it."""
+    """``b``, whose extents and support have the params that are declared after it."""
 
     def size(e: Expr) -> Expr | None:
         if not isinstance(e, Var):
@@ -86,5 +86,9 @@ def _with_sizes(b: Buffer, r: Reader) -> Buffer:
     def sized(shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
         return tuple(e if isinstance(e, int) else rewrite(e, size) for e in shape)
 
+    def declared(e: Expr) -> Expr | None:
+        return size(e) if isinstance(e, Var) and e.name in r.params else None
+
     view, strides = (None if x is None else sized(x) for x in (b.view_of, b.strides))
-    return replace(b, shape=sized(b.shape), view_of=view, strides=strides)
+    support = None if b.support is None else rewrite(b.support, declared)
+    return replace(b, shape=sized(b.shape), view_of=view, strides=strides, support=support)

@@ -57,6 +57,7 @@ FEW = 1024  # up to this size of one varied dim, it also does between two sizes 
 #: bounds of the other sizes of a recurrence, under which its positions may leave the GPU idle: with bounds of the steps
 #: too, and alone
 FEW_POSITIONS, SOME_POSITIONS = 8, 64
+POSITIONS = (8, 16, 32, 64, 128, 256)  # the same, where the number of steps is fixed
 LONE = (1, 4096)  # sizes for which it makes schedules beside those, of two varied dims in either order
 LONG = 65536  # length of a reduced dim for which it does, with each of these sizes of the other one
 BESIDE = (1, 64)
@@ -313,9 +314,14 @@ class _Family:
         yield from (c for c in others if c is not None)
 
     def _chunked(self, scans: Collection[str]) -> Iterator[Candidate | None]:
-        """The plans under bounds of numbers of steps, on which chunks depend, also those of equal schedules."""
+        """The plans under bounds of numbers of steps, on which chunks depend, also those of equal schedules.
+
+        Where the number of steps is fixed, whether there are chunks depends on the other sizes alone.
+        """
         spec = self.schedules.spec
         steps = size_facts.steps(spec)
+        if not steps and any(d.recurrence is not None for d in spec.definitions):
+            yield from (self._made(f"{self.begin}positions_to_{n}", f, known=False) for n, f in self._positions())
         for d in varied(spec):
             among = size_facts.STEPS if d.name in steps else size_facts.SCANS if d.name in scans else ()
             others = [o for o in varied(spec) if o.name not in steps] if d.name in steps else []
@@ -328,6 +334,20 @@ class _Family:
                 yield self._made(name, (f,), known=d.name not in steps)
                 if few and f.most is not None and f.most >= FEW:
                     yield self._made(f"{name}_few", (f, *few), known=False)
+
+    def _positions(self) -> Iterator[tuple[int, tuple[SizeFact, ...]]]:
+        """The least of :data:`POSITIONS`, and the greatest one of those with the same kernels; each with its facts."""
+        found = dict[tuple[str, ...], tuple[int, tuple[SizeFact, ...]]]()
+        for n in POSITIONS:
+            facts = tuple(f for d in varied(self.schedules.spec) for f in size_facts.bounds(d, (n,)))
+            if not facts:
+                continue
+            if n == POSITIONS[0]:
+                yield n, facts
+            plain = replace(self.schedules.plain, until=SCALAR.name, verified=False)
+            program = self.schedules.compile_one(replace(plain, assumed=(*self.facts, *facts))).modules[SCALAR.name]
+            found[tuple(k.name for k in program.kernels)] = n, facts
+        yield from (x for x in found.values() if x[0] != POSITIONS[0])
 
     def _counted(self) -> Iterator[Candidate | None]:
         """The plan under bounds of sizes below which axes collapse."""

@@ -14,6 +14,7 @@ from math import prod
 
 from nautilus.core.expr.nodes import Load, Var, free_vars
 from nautilus.core.index.linear import linear, moves_with
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan
 from nautilus.core.tiles import ceil_pow2
@@ -26,6 +27,7 @@ from nautilus.targets.memory_rates import MEMORY, SECTOR, partial_sectors
 from nautilus.targets.part_rates import STORED
 
 GAIN = 0.97  # share of the tiles of one axis that tiles of several axes have at most, to be worth their copies
+LATE = 1.25  # share of the time at nominal extents that tiles for all extents may have
 LINE = 64  # elements of a line of 128 bytes of 16-bit operands
 LEAST = 16  # elements of the shortest line that has a swizzle
 
@@ -37,7 +39,7 @@ class Side:
     ``axes`` has ``main`` too; each with its extent and the least tile along it.  ``written``: the axis along which the
     result is contiguous, if it is of this side; ``sector``: elements of a sector along it; ``stores``: the time of
     writing whole sectors, as a share of that of the product.  ``slack``: the relative time up to which long tiles along
-    the last axes are taken before the fewest ones.
+    the last axes are taken before the fewest ones.  ``late``: those of the axes whose extents are known only at launch.
     """
 
     main: str
@@ -46,6 +48,7 @@ class Side:
     sector: int = 1
     stores: float = 0.0
     slack: float = 1.0
+    late: frozenset[str] = frozenset()
 
     @property
     def extent(self) -> int:
@@ -53,9 +56,16 @@ class Side:
         return prod(e for _, e, _ in self.axes)
 
     def tiles(self, elements: int) -> dict[str, int]:
-        """The tile along each axis, ``elements`` together: few tiles, and long ones along the last axes."""
+        """The tile along each axis, ``elements`` together: few tiles, and long ones along the last axes.
+
+        Tiles of one element along axes whose extents are known only at launch waste nothing at any extent: they are
+        taken where they need at most :data:`LATE` times as long as others at nominal extents.
+        """
         alone = {x: elements if x == self.main else 1 for x, _, _ in self.axes}
         found = list(_splits(self.axes, elements))
+        apart = [t for t in found if all(t[x] == 1 for x in self.late)] if self.late else []
+        if apart and min(map(self.cost, apart)) <= LATE * min(map(self.cost, found)):
+            found, alone = apart, (alone if self.main not in self.late else apart[0])
         most = self.slack * min(map(self.cost, found), default=0.0)
         best = min(
             (t for t in found if self.cost(t) <= most),
@@ -106,12 +116,16 @@ def _side(plan: KernelPlan, unified: Unified, main: str, of: Sequence[tuple[str,
     grid = [a.name for a in plan.axes if a.role == GRID and all(a.name in x for x in of)]
     found = [ld for d in unified.defs if d.is_reduction for ld in d.reads()]
     sizes = {x: e for x in grid if isinstance(e := unified.extents[x], int)}
+    late = frozenset(grid) - sizes.keys()
+    if late and any(not isinstance(e, Var) for ld in found for e in ld.index):  # windows of several images
+        sizes = {x: nominal(unified.extents[x]) for x in grid}
     apart = main in sizes and all(_apart(ld, set(sizes)) for ld in found)
     if not apart:
         e = unified.extents[main]
         return Side(main, ((main, e if isinstance(e, int) else 1 << 20, 1),))
     lines = {x for ld in found if ld.index for x in free_vars(ld.index[-1]) & sizes.keys()}
-    return Side(main, tuple((x, e, max(LEAST, min(LINE, ceil_pow2(e))) if x in lines else 1) for x, e in sizes.items()))
+    axes = tuple((x, e, max(LEAST, min(LINE, ceil_pow2(e))) if x in lines else 1) for x, e in sizes.items())
+    return Side(main, axes, late=late & sizes.keys())
 
 
 def _apart(ld: Load, axes: set[str]) -> bool:

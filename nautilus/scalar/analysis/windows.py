@@ -12,6 +12,8 @@ temp whose elements have places with unit steps along the axes of the result, wh
 * Axes that both factors have, and contracted axes that no axis of the result accompanies, are digits of one axis with
   the residues.
 
+The axes of the result may have sizes that are known only at launch, those of windows and of digits have not.
+
 Elements whose place is outside of the tensor are 0 (:attr:`~nautilus.core.buffers.Buffer.support`).
 """
 
@@ -26,6 +28,7 @@ from nautilus.core.expr.conditions import TRUE, conjunction
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, substitute
 from nautilus.core.index.linear import Linear, linear
 from nautilus.core.index.simplify import bounds, simplify
+from nautilus.core.index.sizes import Extent, nominal, rounded_up, total, volume
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.targets.limits import TENSOR_MAP_AXES, VECTOR_BYTES
@@ -43,7 +46,7 @@ class Windows:
     None.  ``transposed``: neighbours in the temp are none in the tensor.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[Extent, ...]
     place: tuple[Expr, ...]
     index: tuple[Expr, ...]
     at: int
@@ -52,8 +55,8 @@ class Windows:
 
     @property
     def elements(self) -> int:
-        """The number of elements of the temp."""
-        return prod(self.shape)
+        """The number of elements of the temp, at the nominal values of sizes that are known only at launch."""
+        return prod(map(nominal, self.shape))
 
 
 def at(n: int) -> Var:
@@ -65,6 +68,11 @@ def extent(a: Axis) -> int:
     """The number of positions of ``a``, which is known."""
     assert isinstance(a.extent, int)
     return a.extent
+
+
+def length(a: Axis) -> int:
+    """The number of positions of ``a``, where it may be known only at launch: the nominal one."""
+    return nominal(a.extent)
 
 
 def digits(position: Expr, axes: Sequence[Axis]) -> Iterator[tuple[str, Expr]]:
@@ -84,10 +92,15 @@ def slides(e: Expr, kept: Collection[str], digit: Expr, count: int) -> bool:
     return any(isinstance(a, Var) and a.name in kept and abs(c) < reach for a, c in x.terms.items())
 
 
-def outside(place: Sequence[Expr], shape: Sequence[int], ranges: Mapping[str, tuple[int, int]]) -> Expr | None:
-    """The condition that ``place`` is inside of a tensor of ``shape``; None where it always is."""
+def outside(
+    place: Sequence[Expr], shape: Sequence[Extent], ranges: Mapping[str, tuple[int, int]], facts: Sequence[Expr]
+) -> Expr | None:  # fmt: skip
+    """The condition that ``place`` is inside of a tensor of ``shape``; None where it always is.
+
+    ``ranges`` and ``facts``: what holds of the variables.
+    """
     found = (c for e, n in zip(place, shape, strict=True) for c in within(e, n))
-    return conjunction(c for c in found if simplify(c, ranges) != TRUE)
+    return conjunction(c for c in found if simplify(c, ranges, facts) != TRUE)
 
 
 @dataclass(slots=True)
@@ -96,7 +109,7 @@ class _Work:
 
     lead: list[tuple[int, Expr]] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)  # axis -> its digit
-    lines: list[tuple[Axis, int, Expr, bool]] = field(default_factory=list)  # axis, extent, index, is shifted
+    lines: list[tuple[Axis, Extent, Expr, bool]] = field(default_factory=list)  # axis, extent, index, is shifted
 
 
 def windows(
@@ -136,12 +149,14 @@ def _dimension(
         return None
     if not line:
         for v in outer.terms:
-            if not isinstance(v, Var):
+            if not isinstance(v, Var) or not isinstance(axes[v.name].extent, int):
                 return None
             if v.name not in work.names:
                 work.names[v.name] = len(work.lead)
                 work.lead.append((extent(axes[v.name]), v))
         return (own + outer).shift(form.const), None, 0, 0, -1
+    if not all(isinstance(axes[x].extent, int) for x in used):
+        return None
     axis, step = axes[line[0]], named[line[0]]
     low, high = bounds(_expr(outer), {x: (0, extent(axes[x]) - 1) for x in used})
     if low is None or high is None:
@@ -159,7 +174,7 @@ def _dimension(
             work.lead.append((residues, calc("mod", shift, residues)))
             shift = calc("floordiv", shift, residues)
         index = calc("add", index, shift)
-    work.lines.append((axis, extent(axis) + (high - low) // step, index, bool(outer.terms)))
+    work.lines.append((axis, total(axis.extent, (high - low) // step), index, bool(outer.terms)))
     return own.shift(form.const + low), len(work.lines) - 1, step, shared, digit
 
 
@@ -177,7 +192,7 @@ def _assembled(
     elif work.lines[-1][3]:
         return None  # boxes would not start at multiples of 16 bytes
     else:
-        lengths[-1] = -(-lengths[-1] // each) * each
+        lengths[-1] = rounded_up(lengths[-1], each)
         line, before = work.lines[-1][0].name, min(before, len(lengths) - 1)
     many = prod(n for n, _ in work.lead)
     merged = many > 1 and not work.lines[0][3] and len(lengths) + 3 > TENSOR_MAP_AXES  # one axis is left for parts
@@ -192,7 +207,7 @@ def _assembled(
     if merged:
         lines[0], number = calc("mod", at(0), lengths[0]), calc("floordiv", at(0), lengths[0])
         where[0] = calc("add", calc("mul", position, lengths[0]), index[0])
-        shape[0] *= many
+        shape[0] = volume((shape[0], many))
     shape.insert(before, size)
     where.insert(before, Var(INNER))
     if moved:
@@ -219,7 +234,7 @@ def _place(place: tuple[Linear, int | None, int, int, int], work: _Work, lines: 
 
 
 def _expr(x: Linear) -> Expr:
-    total: Expr = integer(x.const)
+    made: Expr = integer(x.const)
     for v, c in x.terms.items():
-        total = calc("add", total, calc("mul", v, c))
-    return simplify(total)
+        made = calc("add", made, calc("mul", v, c))
+    return simplify(made)

@@ -50,3 +50,9 @@ def test_infinite_points_have_few_special_numbers_in_rows_and_more_in_vectors() 
 def test_lengths_of_a_generic_point_are_those_at_the_ends() -> None:
     low, high = integer_ranges(load_text(SPEC))["len"]
     assert {low, low + 1, high - 1, high} <= {*made()["generic"]["len"].tolist()}
+
+
+def test_tensors_without_elements_have_points() -> None:
+    spec = load_text("dim M = runtime, N = 3\ninput X: f16[M, N]\noutput Y: f32[M]\nY[i] = sum[j](X[i, j])\n")
+    found = dict(points(lower(spec).buffers, [{"X": np.zeros((0, 3))}] * 9, {"M": 0}, 0))
+    assert found and all(given.arrays["X"].shape == (0, 3) for given in found.values())

@@ -24,6 +24,14 @@ def test_tiles(side: Side, elements: int, want: dict[str, int]) -> None:
     assert side.tiles(elements) == want
 
 
+def test_tiles_along_an_axis_of_any_extent_have_one_element_where_that_wastes_little() -> None:
+    late = frozenset({"b"})
+    image = (("b", 4096, 1), ("y", 56, 1), ("x", 56, 1))
+    assert Side("b", image, late=late).tiles(128) == {"b": 1, "y": 2, "x": 64}
+    assert Side("b", (("b", 4096, 1), ("y", 7, 1), ("x", 7, 1)), late=late).tiles(128)["b"] > 1
+    assert Side("b", (("b", 4096, 1),), late=late).tiles(128) == {"b": 128}
+
+
 @pytest.mark.parametrize(("stores", "line"), [(0.0, 2), (0.01, 2), (0.2, 16), (5.0, 16)])
 def test_lines_of_the_result_are_whole_sectors(stores: float, line: int) -> None:
     """Lines of 10 are one of 16, with 6 unused, unless the product takes much longer than its stores."""

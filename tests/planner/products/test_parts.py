@@ -12,16 +12,16 @@ from nautilus.planner.products.dots import digit
 from tests.planner.plans import schedule_of
 
 CONVOLUTION = (
-    "dim B = 8, C = {c}, K = {k}, H = 256, W = {w}\ninput X: f32[B, C, H, W]\ninput F: f32[K, C, 3, 3]\n"
+    "dim B = {b}, C = {c}, K = {k}, H = 256, W = {w}\ninput X: f32[B, C, H, W]\ninput F: f32[K, C, 3, 3]\n"
     "output Y: f32[B, K, H, W]\n"
     "Y[b, k, y, x] = sum[c, r: 3, s: 3 | 0 <= y + r - 1 < H and 0 <= x + s - 1 < W](\n"
     "  X[b, c, y + r - 1, x + s - 1] * F[k, c, r, s]\n)\n"
 )
 
 
-def planned(c: int, k: int, w: int) -> KernelPlan:
-    """The plan of a convolution with ``c`` channels, ``k`` filters and lines of ``w``."""
-    text = CONVOLUTION.format(c=c, k=k, w=w)
+def planned(c: int, k: int, w: int, b: str = "8") -> KernelPlan:
+    """The plan of a convolution of ``b`` images with ``c`` channels, ``k`` filters and lines of ``w``."""
+    text = CONVOLUTION.format(b=b, c=c, k=k, w=w)
     schedule = schedule_of(text)
     return next(p for p in schedule.kernels if p.name == "Y")
 
@@ -40,6 +40,21 @@ def test_tiles_follow_the_channels_and_the_filters(c: int, k: int, w: int, tiles
     plan = planned(c, k, w)
     assert isinstance(plan.mapping, WarpgroupPlan) and plan.mapping.stages >= 2
     assert {a.name: a.tile for a in plan.axes if a.tile > 1} == tiles
+
+
+@pytest.mark.parametrize(("c", "k", "w"), [(64, 128, 256), (32, 64, 256), (48, 64, 56)])
+def test_tiles_of_any_number_of_images_are_those_of_one(c: int, k: int, w: int) -> None:
+    plan, fixed = planned(c, k, w, "runtime"), planned(c, k, w)
+    assert isinstance(plan.mapping, WarpgroupPlan)
+    assert [(a.name, a.role, a.tile) for a in plan.axes] == [(a.name, a.role, a.tile) for a in fixed.axes]
+
+
+def test_any_number_of_rows_has_stored_parts_and_rows_of_any_length_have_not() -> None:
+    text = "dim M = runtime, N = 4096, K = 1024\ninput A: f32[{a}], B: f32[K, N]\noutput Y: f32[M, N]\n"
+    for shape, place, engine in (("M, K", "i, k", "warpgroup"), ("K, M", "k, i", "warp")):
+        product = f"Y[i, j] = sum[k](A[{place}] * B[k, j])\n"
+        (plan,) = [p for p in schedule_of(text.format(a=shape) + product).kernels if p.name == "Y"]
+        assert plan.mapping.engine == engine
 
 
 def test_few_channels_are_windows() -> None:

@@ -95,6 +95,11 @@ def are_disjoint(e: Ends, defs: Mapping[str, Def], spec: Promises | None) -> boo
     return all(_holds(a, b, e.axis, defs, spec) for a, b in facts_of(e))
 
 
+def ascends(e: Expr, axis: str, defs: Mapping[str, Def], spec: Promises | None) -> bool:
+    """Whether it is proved that ``e`` is nowhere less than at the position of ``axis`` before."""
+    return _holds(e, substitute(e, {axis: calc("add", Var(axis), 1)}), axis, defs, spec)
+
+
 def _ordered(c: Expr) -> Iterator[tuple[Expr, Expr, bool]]:
     """The lesser and the greater side of the comparison ``c``, and whether they are never equal."""
     if isinstance(c, Op) and c.op in _LEAST_FIRST and c.args[0].dtype.is_int:
@@ -137,7 +142,7 @@ def _alike(a: Expr, b: Expr) -> bool:
 def _holds(a: Expr, b: Expr, axis: str, defs: Mapping[str, Def], spec: Promises | None) -> bool:
     """Whether ``a <= b`` is promised or proved for all values of the variables."""
     facts = () if spec is None else spec.facts
-    return any(_states(f, a, b, axis) for f in facts) or _ascends(a, b, defs, spec)
+    return any(_states(f, a, b, axis) for f in facts) or _accumulates(a, b, defs, spec)
 
 
 def _states(f: Promise, a: Expr, b: Expr, axis: str) -> bool:
@@ -164,7 +169,7 @@ def _sides(c: Expr) -> Iterator[tuple[Expr, Expr]]:
         yield from ((a, b), (b, a))
 
 
-def _ascends(a: Expr, b: Expr, defs: Mapping[str, Def], spec: Promises | None) -> bool:
+def _accumulates(a: Expr, b: Expr, defs: Mapping[str, Def], spec: Promises | None) -> bool:
     """Whether ``a`` and ``b`` are neighbours along ``axis`` in a running sum of which no term is negative."""
     a, b = strip_lossless_conversions(a), strip_lossless_conversions(b)
     if not (isinstance(a, Load) and isinstance(b, Load) and a.buffer == b.buffer and a.buffer in defs):

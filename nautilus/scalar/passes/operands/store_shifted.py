@@ -43,7 +43,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
-from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, put_defs
 from nautilus.targets.limits import MMA_DEPTH, TENSOR_MAP_AXES, limits
 from nautilus.targets.part_rates import SHIFTED, SHIFTED_SHARE, TILES, stored_seconds
 from nautilus.targets.records import DEFAULT_TARGET
@@ -140,8 +140,8 @@ def conditions(program: Program, d: Def) -> tuple[Expr, ...]:
         for e, n in zip(ld.index, program.buffer(ld.buffer).shape, strict=True)
         for c in within(e, n)
     ]
-    ranges = {a.name: (0, _length(a) - 1) for a in d.axes}
-    return tuple(c for c in conjuncts(d.guard) if simplify(c, ranges, inside) != TRUE)
+    ranges, facts = axis_assumptions(d.axes)
+    return tuple(c for c in conjuncts(d.guard) if simplify(c, ranges, (*facts, *inside)) != TRUE)
 
 
 def is_box(ld: Load, rows: frozenset[str], inner: Axis, program: Program) -> bool:
@@ -155,7 +155,7 @@ def is_box(ld: Load, rows: frozenset[str], inner: Axis, program: Program) -> boo
     if not (apart and steps and len(one) == 1 and line):
         return False
     whole = _length(inner) % MMA_DEPTH == 0 or shape[one[0]] == _length(inner)  # zeros after it
-    return whole and len(shape) <= TENSOR_MAP_AXES and all(isinstance(n, int) for n in shape)
+    return whole and len(shape) <= TENSOR_MAP_AXES and isinstance(shape[-1], int)
 
 
 def _is_faster(program: Program, d: Def, made: Shifted, multiprocessors: int) -> bool:

@@ -36,18 +36,19 @@ from nautilus.core.expr.products import strip_lossless_conversions
 from nautilus.core.index.groups import shared_group
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import linear_in, simplify
+from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import PackPlan, Schedule, parts_allowed
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
-from nautilus.scalar.analysis.windows import INNER, Windows, at, digits, extent, outside, windows
+from nautilus.scalar.analysis.windows import INNER, Windows, at, digits, extent, length, outside, windows
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.flatten_contractions import contracted
 from nautilus.scalar.passes.operands.store_shifted import conditions, is_box
 from nautilus.scalar.passes.pack import pack
-from nautilus.scalar.rewriting import all_defs, equal_temp, find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting import all_defs, axis_assumptions, equal_temp, find_defs, fresh_name, put_defs
 from nautilus.targets import window_rates as rates
 from nautilus.targets.limits import MMA_DEPTH, VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
@@ -107,7 +108,7 @@ class Convolution:
     rows: tuple[Axis, ...]
     column: Axis
     shared: tuple[Axis, ...]
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    shapes: tuple[tuple[Extent, ...], tuple[Extent, ...]]
     kept: tuple[Expr, ...]
 
     @property
@@ -118,7 +119,7 @@ class Convolution:
 
 def convolution(program: Program, d: Def, in_parts: bool) -> Convolution | None:
     """``d`` as such a product; None for any other definition, and where boxes of the tensors are its operands."""
-    product = dense_product(d)
+    product = dense_product(d, sized=False)
     if product is None or not isinstance(d.value, Op) or len(d.red) > _MOST_RED:
         return None
     found = [_tensor(e) for e in d.value.args]
@@ -134,9 +135,9 @@ def convolution(program: Program, d: Def, in_parts: bool) -> Convolution | None:
     first, second = found[side], found[1 - side]
     if all(plain) or len(own[1 - side]) != 1 or first is None or second is None:
         return None
-    shapes = [tuple(n for n in program.buffer(x.buffer).shape if isinstance(n, int)) for x in (first, second)]
-    if any(len(n) != len(ld.index) for n, ld in zip(shapes, (first, second), strict=True)):
+    if any(size(a) is None for a in d.axes if a not in own[side]):
         return None
+    shapes = [program.buffer(x.buffer).shape for x in (first, second)]
     shared = tuple(a for a in d.par if a.name in product.shared)
     kept = conditions(program, d)
     alone = {a.name for a in (*d.par, *d.red)} - product.rows - product.columns - {a.name for a in shared}
@@ -157,7 +158,8 @@ def _has_boxes(program: Program, c: Convolution) -> bool:
         return False
     found = contracted(program, c.d) or c.d.red[:1] * (len(c.d.red) == 1)
     rows = frozenset(a.name for a in c.rows)
-    whole = c.shapes[0][-1] * c.dtype.bytes % VECTOR_BYTES == 0
+    last = c.shapes[0][-1]
+    whole = isinstance(last, int) and last * c.dtype.bytes % VECTOR_BYTES == 0
     plain = all(isinstance(e, Var) or _is_moved(e) for e in c.other.index)  # the passes after this one take it
     return bool(found) and whole and plain and is_box(c.load, rows, found[-1], program)
 
@@ -227,15 +229,15 @@ def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
             outer = tuple(a for a in c.d.red if a not in inner)
             if any(a.name in free_vars(e) for e in c.kept for a in inner):
                 continue
-            length = _volume(inner)
-            if _volume(outer) == 1 and not rates.is_long(c.dtype, length, extent(c.column)):
+            terms = _volume(inner)
+            if _volume(outer) == 1 and not rates.is_long(c.dtype, terms, extent(c.column)):
                 continue
-            for last in (False, True):
+            for contiguous in (False, True):
                 found: dict[int, Windows | None] = {}
                 for step, merit in rates.STEPS:
-                    padded = -(-length // step) * step if outer else length
-                    operations = 2 * prod(shape) * _volume(outer) * _terms(length, padded, step)
-                    for temp, box in _temps(c, inner, last, step, padded, found):
+                    padded = -(-terms // step) * step if outer else terms
+                    operations = 2 * prod(shape) * _volume(outer) * _terms(terms, padded, step)
+                    for temp, box in _temps(c, inner, contiguous, step, padded, found):
                         product = rates.product_seconds(c.dtype, operations, shape, box, merit, multiprocessors)
                         stores = result + rates.store_seconds(c.dtype, temp.elements, temp.transposed)
                         yield Choice(outer, inner, padded, temp, product + stores)
@@ -258,25 +260,26 @@ def _temps(
     plain = made(1)
     if plain is None:
         return
-    line = next((extent(a) for a in c.rows if a.name == plain.lines), None)
+    line = next((length(a) for a in c.rows if a.name == plain.lines), None)
     row = step if line is None else rates.box_line(line)
     terms = 0.0 if line is None else 1 - _volume(inner) / padded  # a row for each term
     taps = _volume(inner) < _volume(c.d.red)
-    for temp in (plain, made(row) if taps and plain.shape[-1] % row else None):
+    for temp in (plain, made(row) if taps and nominal(plain.shape[-1]) % row else None):
         if temp is not None:
-            ends = 1 / -(-temp.shape[-1] // row) if temp.shape[-1] % row else 0.0
+            line_size = nominal(temp.shape[-1])
+            ends = 1 / -(-line_size // row) if line_size % row else 0.0
             yield temp, rates.Box(line, row, max(terms, ends))
 
 
-def _terms(length: int, padded: int, step: int) -> float:
+def _terms(terms: int, padded: int, step: int) -> float:
     """The number of terms that the time of a loop is proportional to.
 
     In a loop of one step, MMAs do not multiply padded terms unless these are the most; but padded terms take room and
     are filled with zeros.
     """
-    if not step == padded < 2 * length:
+    if not step == padded < 2 * terms:
         return padded
-    multiplied = -(-length // MMA_DEPTH) * MMA_DEPTH
+    multiplied = -(-terms // MMA_DEPTH) * MMA_DEPTH
     return multiplied + (padded - multiplied) * rates.ZEROS
 
 
@@ -298,7 +301,7 @@ def _result_seconds(c: Convolution) -> float:
 
 
 def _volume(axes: Sequence[Axis]) -> int:
-    return prod(map(extent, axes))
+    return prod(map(length, axes))
 
 
 # -- the program after it -------------------------------------------------------------------------------
@@ -309,7 +312,7 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
     d = c.d
     taken = [a.name for a in d.axes]
     name = fresh_name(program, "_".join(a.name for a in (*x.outer, *x.inner)), taken)
-    flat, length = Var(name), _volume(x.inner)
+    flat, terms = Var(name), _volume(x.inner)
     tap: Expr = calc("floordiv", flat, x.padded)
     place: Expr = calc("mod", flat, x.padded) if x.outer else flat
     taps = dict(digits(tap, x.outer))
@@ -323,7 +326,7 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
         last = (Var(c.column.name), place) if _terms_last(c) else (place, Var(c.column.name))
         where = (*(Var(a.name) for a in c.shared), *([tap] if x.outer else []), *last)
         other = Load(right.name, where, c.dtype, d.span)
-    kept: list[Expr | None] = [calc("lt", place, length)] if x.padded != length else []
+    kept: list[Expr | None] = [calc("lt", place, terms)] if x.padded != terms else []
     if d.guard is not None:
         inside = [left.buffer.supported(index), None if right is None else right.buffer.supported(other.index)]
         kept += [*inside, *(substitute(e, taps) for e in c.kept)]
@@ -341,12 +344,12 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
 
 def _window_temp(program: Program, c: Convolution, x: Choice) -> Def:
     """The temp of windows."""
-    temp, length = x.temp, _volume(x.inner)
+    temp, terms = x.temp, _volume(x.inner)
     axes = [Axis(f"i{n}", e, c.d.span) for n, e in enumerate(temp.shape)]
     names = {at(n).name: Var(a.name) for n, a in enumerate(axes)}
     env = dict(digits(at(temp.at), x.inner))
     place = tuple(simplify(substitute(substitute(e, env), names)) for e in temp.place)
-    beyond = calc("lt", Var(axes[temp.at].name), length) if temp.shape[temp.at] > length else None
+    beyond = calc("lt", Var(axes[temp.at].name), terms) if temp.shape[temp.at] != terms else None
     return _temp(fresh_name(program, f"{c.d.name}_windows"), axes, c.load, place, c.shapes[0], beyond)
 
 
@@ -373,10 +376,11 @@ def _filter_temp(program: Program, c: Convolution, x: Choice) -> Def:
 
 
 def _temp(
-    name: str, axes: Sequence[Axis], ld: Load, place: tuple[Expr, ...], shape: Sequence[int], beyond: Expr | None = None
-) -> Def:
+    name: str, axes: Sequence[Axis], ld: Load, place: tuple[Expr, ...], shape: Sequence[Extent],
+    beyond: Expr | None = None,
+) -> Def:  # fmt: skip
     """Temp ``name`` over ``axes`` of ``ld`` at ``place``, which is 0 outside of ``shape`` and without ``beyond``."""
-    inside = conjunction((outside(place, shape, {a.name: (0, extent(a) - 1) for a in axes}), beyond))
+    inside = conjunction((outside(place, shape, *axis_assumptions(axes)), beyond))
     value = in_compute_type(Load(ld.buffer, place, ld.dtype, ld.span))
     support = None
     if inside is not None:

@@ -21,6 +21,9 @@ A row that a condition leaves out, as one whose expert is none, has the first ma
 Of many rows, those before a row are counted in chunks of :data:`CHUNK` rows: ``before`` is then the number in the chunk
 of the row, and a running sum over the counts of chunks, ``earlier[t // 256, expert[t]]``, is added to it.
 
+Where the index is proved to ascend, as by ``assume expert[t] <= expert[t + 1]``, the rows are sorted already: a row is
+at its own place.  A caller that breaks such a promise gets wrong rows, and no access outside of a tensor.
+
 Rows may have several axes (tokens, and the choices of each), of sizes that may be known only at launch, and products
 with the same index share the order.  Every place is clamped, so that no index in memory leads outside of a tensor.
 
@@ -54,11 +57,13 @@ from nautilus.core.expr.nodes import (
 from nautilus.core.expr.products import factors, strip_conversions
 from nautilus.core.index.groups import quotients
 from nautilus.core.index.simplify import bounds
-from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, nominal, volume
+from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, nominal, total, volume
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.disjoint import ascends
+from nautilus.scalar.analysis.contractions.promises import Promises
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, put_defs
@@ -74,11 +79,13 @@ MOST = 1 << 22  # largest number of rows that are sorted
 class SortRows:
     """Sort the rows of every such product; none where elements must not depend on the number of rows.
 
-    ``always``: also of few rows, where it is predicted not to pay.
+    ``always``: also of few rows, where it is predicted not to pay.  ``spec``: the Spec, whose promises say which rows
+    are sorted already.
     """
 
     schedule: Schedule | None = None
     always: bool = False
+    spec: Promises | None = None
 
     name = "sort-rows"
 
@@ -91,7 +98,9 @@ class SortRows:
         for d in find_defs(program).values():
             program, d = _with_all_rows(program, d, keys, self.always)
             found = _chosen(program, d, self.always)
-            if found is not None:
+            if found is not None and _ascend(program, found, self.spec):
+                program = _in_segments(program, d, found)
+            elif found is not None:
                 program = _sorted(program, d, found, orders)
         return program
 
@@ -105,7 +114,7 @@ class _Chosen:
 
     rows: tuple[Axis, ...]
     index: Expr
-    count: int
+    count: Extent
     row: Expr
     matrix: Expr
 
@@ -125,10 +134,10 @@ class _Chosen:
     @property
     def place(self) -> Expr:
         """The number of the row at its axes."""
-        total: Expr = Var(self.rows[0].name)
+        number: Expr = Var(self.rows[0].name)
         for a in self.rows[1:]:
-            total = calc("add", calc("mul", total, a.extent), Var(a.name))
-        return total
+            number = calc("add", calc("mul", number, a.extent), Var(a.name))
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +206,7 @@ def _chosen(program: Program, d: Def, always: bool = False) -> _Chosen | None:
         ((index, count),) = gathered
         rows = tuple(a for a in d.par if a.name in free_vars(index))
         matrix = replaced(element, index, Var(""))
-        made = _Chosen(rows, index, count if isinstance(count, int) else 0, parts[1 - n], matrix)
+        made = _Chosen(rows, index, count, parts[1 - n], matrix)
         known = all(size(a) is not None for a in d.axes if a not in rows)
         if known and _fits(d, made) and _is_worth(d, made, strip_conversions(element).dtype, always):
             return made
@@ -210,7 +219,7 @@ def _fits(d: Def, c: _Chosen) -> bool:
     columns = {a.name for a in d.par} - rows
     own = free_vars(c.matrix) - {""}
     stored = _stored(c.row)
-    if stored is None or not c.count or not rows or not columns or free_vars(c.index) - rows:
+    if stored is None or c.count == 0 or not rows or not columns or free_vars(c.index) - rows:
         return False
     if any(min(quotients(c.index, a.name)) >= GROUP for a in c.rows):
         return False
@@ -230,19 +239,32 @@ def _stored(e: Expr) -> tuple[DType, Expr] | None:
 def _is_worth(d: Def, c: _Chosen, dtype: DType, always: bool) -> bool:
     each = prod(size(a) or 0 for a in d.axes if a not in c.rows) * dtype.bytes
     rows = nominal(c.number)
-    return at_most(c.number) <= MOST and (always or (rows - min(rows, c.count)) * each >= LEAST)
+    return at_most(c.number) <= MOST and (always or (rows - min(rows, nominal(c.count))) * each >= LEAST)
+
+
+def _ascend(program: Program, c: _Chosen, spec: Promises | None) -> bool:
+    """Whether the rows of ``c`` are proved to be sorted by their matrix, and are elements of a tensor as they are."""
+    stored = [e for e in (strip_conversions(c.row), c.index) if isinstance(e, Load)]
+    return len(stored) == 2 and len(c.rows) == 1 and ascends(c.index, c.rows[0].name, find_defs(program), spec)
+
+
+def _in_segments(program: Program, d: Def, c: _Chosen) -> Program:
+    """``program`` with the sorted rows of ``d`` as segments, one for each matrix."""
+    made: list[Def] = []
+    start = _start(program, d, c, made)
+    return put_defs(program, d.name, (*made, _product(d, c, d, c.place, start.name, c.row)))
 
 
 def _sorted(program: Program, d: Def, c: _Chosen, orders: dict[Expr, _Order]) -> Program:
     """``program`` with the rows of ``d`` in the order of ``c``, which joins ``orders``."""
-    p, e = (Var(_unused(d, name)) for name in ("p", "e"))
+    p = Var(_unused(d, "p"))
     before: list[Def] = []
-    key = calc("add", substitute(c.index, c.at(Var("row"))), integer(c.count))
+    key = calc("add", substitute(c.index, c.at(Var("row"))), extent_expr(c.count))
     if key not in orders:
         orders[key], made = _order(program, d, c)
         before += made
     order = orders[key]
-    place, group = Axis(p.name, c.number), Axis(e.name, c.count)
+    place = Axis(p.name, c.number)
     columns = tuple(a for a in d.par if a not in c.rows)
     stored = _stored(c.row)
     assert stored is not None
@@ -251,26 +273,43 @@ def _sorted(program: Program, d: Def, c: _Chosen, orders: dict[Expr, _Order]) ->
     before.append(replace(row, value=substitute(stored[1], at)))
     operand = Load(row.name, tuple(Var(a.name) for a in row.par), stored[0])
     factor: Expr = Op("cast", (operand,), d.value.dtype, c.row.span)
-    ends = [Load(order.start, (x,), DType.I32) for x in (e, calc("add", e, 1))]
-    inside = conjunction((calc("le", ends[0], p), calc("lt", p, ends[1])))
     product = _named(program, d, "sorted", d.value.dtype, (place, *columns), before)
-    value = Op("mul", (factor, substitute(c.matrix, {"": e})), d.value.dtype, d.value.span)
-    before.append(replace(product, red=(group, *d.red), op="sum", value=value, guard=inside))
+    before.append(_product(product, c, d, p, order.start, factor))
     found = Load(order.place, (c.place,), DType.I32)
     read = Load(product.name, (found, *(Var(a.name) for a in columns)), d.value.dtype, d.span)
     return put_defs(program, d.name, (*before, replace(d, op=None, red=(), value=read)))
 
 
+def _product(made: Def, c: _Chosen, d: Def, place: Expr, start: str, row: Expr) -> Def:
+    """``made`` as the product ``d`` of the rows ``row``, at ``place`` in their order, with their matrices.
+
+    ``start``: the ends of the segments.
+    """
+    e = Var(_unused(d, "e"))
+    ends = [Load(start, (x,), DType.I32) for x in (e, calc("add", e, 1))]
+    inside = conjunction((calc("le", ends[0], place), calc("lt", place, ends[1])))
+    value = Op("mul", (row, substitute(c.matrix, {"": e})), d.value.dtype, d.value.span)
+    return replace(made, red=(Axis(e.name, c.count), *d.red), op="sum", value=value, guard=inside)
+
+
+def _start(program: Program, d: Def, c: _Chosen, made: list[Def]) -> Def:
+    """How many rows have a matrix before each one, and how many there are; adds it to ``made``."""
+    rows, e = Axis(_unused(d, "r"), c.number), Var(_unused(d, "e"))
+    start = _named(program, d, "start", DType.I32, (Axis(e.name, total(c.count, 1)),), made)
+    earlier = calc("lt", substitute(c.index, c.at(Var(rows.name))), e)
+    made.append(replace(start, red=(rows,), op="sum", value=integer(1), guard=earlier))
+    return made[-1]
+
+
 def _order(program: Program, d: Def, c: _Chosen) -> tuple[_Order, list[Def]]:
     """The definitions of the order of the rows of ``c``."""
     made: list[Def] = []
-    r, u, e, p = (Var(_unused(d, name)) for name in ("r", "u", "e", "p"))
+    r, u, p = (Var(_unused(d, name)) for name in ("r", "u", "p"))
     rows, others, places = (Axis(x.name, c.number) for x in (r, u, p))
     mine, theirs = (substitute(c.index, c.at(x)) for x in (r, u))
     one = integer(1)
-    start = _named(program, d, "start", DType.I32, (Axis(e.name, c.count + 1),), made)
-    made.append(replace(start, red=(rows,), op="sum", value=one, guard=calc("lt", mine, e)))
-    group = _clamped(mine, integer(c.count - 1))
+    start = _start(program, d, c, made)
+    group = _clamped(mine, _last(c.count))
     if at_most(c.number) > LONG:
         before = _before_in_chunks(program, d, c, rows, made)
     else:
@@ -280,8 +319,7 @@ def _order(program: Program, d: Def, c: _Chosen) -> tuple[_Order, list[Def]]:
         before = Load(earlier.name, (r,), DType.I32)
     place = _named(program, d, "place", DType.I32, (rows,), made)
     at = calc("add", Load(start.name, (group,), DType.I32), before)
-    last = integer(c.number - 1) if isinstance(c.number, int) else calc("sub", c.number, 1)
-    made.append(replace(place, value=_clamped(at, last)))
+    made.append(replace(place, value=_clamped(at, _last(c.number))))
     row = _named(program, d, "row", DType.I32, (places,), made)
     there = calc("eq", Load(place.name, (r,), DType.I32), p)
     made.append(replace(row, red=(rows,), op="sum", value=r, guard=there))
@@ -305,16 +343,20 @@ def _before_in_chunks(program: Program, d: Def, c: _Chosen, rows: Axis, made: li
     exists = calc("lt", row(q), extent_expr(c.number))
     alike = short_circuit(exists, calc("eq", key(row(q)), e))
     made.append(replace(count, red=(inside,), op="sum", value=one, guard=alike))
-    total = _named(program, d, "earlier", DType.I32, count.par, made)
+    sums = _named(program, d, "earlier", DType.I32, count.par, made)
     counted = Load(count.name, (x, e), DType.I32)
     earlier = calc("lt", x, q)
-    made.append(replace(total, red=(Axis(x.name, chunks),), op="sum", value=counted, guard=earlier))
+    made.append(replace(sums, red=(Axis(x.name, chunks),), op="sum", value=counted, guard=earlier))
     own = _named(program, d, "before", DType.I32, (rows,), made)
     chunk = calc("floordiv", r, CHUNK)
     alike = short_circuit(calc("lt", v, calc("mod", r, CHUNK)), calc("eq", key(row(chunk)), key(r)))
     made.append(replace(own, red=(inside,), op="sum", value=one, guard=alike))
-    group = _clamped(key(r), integer(c.count - 1))
-    return calc("add", Load(total.name, (chunk, group), DType.I32), Load(own.name, (r,), DType.I32))
+    group = _clamped(key(r), _last(c.count))
+    return calc("add", Load(sums.name, (chunk, group), DType.I32), Load(own.name, (r,), DType.I32))
+
+
+def _last(extent: Extent) -> Expr:
+    return integer(extent - 1) if isinstance(extent, int) else calc("sub", extent, 1)
 
 
 def _clamped(e: Expr, most: Expr) -> Expr:

@@ -34,10 +34,10 @@ from nautilus.core.schedule import Schedule, parts_allowed
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.windows import extent
+from nautilus.scalar.analysis.windows import extent, length
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.operands.store_windows import Convolution, convolution, seconds
-from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, put_defs
 from nautilus.targets.limits import limits
 from nautilus.targets.memory_rates import LAUNCH, MEMORY
 from nautilus.targets.records import DEFAULT_TARGET
@@ -80,7 +80,7 @@ class TapsToColumns:
         inner = convolution(made, product, True)
         if inner is None:
             return float("inf"), made
-        results = prod(map(extent, product.par)) * 2 + prod(map(extent, c.d.par))
+        results = prod(map(length, product.par)) * 2 + prod(map(length, c.d.par))
         added = results * product.buffer.dtype.bytes / MEMORY + LAUNCH * 1e-6
         return seconds(inner, limits(self.arch).multiprocessors) + added, made
 
@@ -105,7 +105,10 @@ def _taps(c: Convolution) -> Iterator[_Taps]:
         row, tap = [x for x in names if x in rows], [x for x in names if x in red]
         if len(form.terms) != 2 or len(row) != 1 or len(tap) != 1 or names[row[0]] != 1 or tap[0] in kept:
             continue
-        found = _Taps(red[tap[0]], rows[row[0]], n, c.shapes[0][n])
+        size = c.shapes[0][n]
+        if not isinstance(size, int):
+            continue
+        found = _Taps(red[tap[0]], rows[row[0]], n, size)
         rest = prod(extent(a) for a in c.d.red if a is not found.tap)
         alone = all(m == n or not free_vars(x) & {row[0], tap[0]} for m, x in enumerate(c.load.index))
         if rest >= _LEAST and alone and extent(found.tap) > 1 and _is_bounded(c, found):
@@ -115,8 +118,8 @@ def _taps(c: Convolution) -> Iterator[_Taps]:
 def _is_bounded(c: Convolution, t: _Taps) -> bool:
     """Whether conditions on the axes of ``t`` say that the operand is read inside of it, and no more."""
     inside, names = within(c.load.index[t.at], t.size), {t.tap.name, t.row.name}
-    ranges = {a.name: (0, extent(a) - 1) for a in c.d.axes}
-    return all(simplify(p, ranges, inside) == TRUE for p in conjuncts(c.d.guard) if free_vars(p) & names)
+    ranges, facts = axis_assumptions(c.d.axes)
+    return all(simplify(p, ranges, (*facts, *inside)) == TRUE for p in conjuncts(c.d.guard) if free_vars(p) & names)
 
 
 def _with_columns(program: Program, c: Convolution, t: _Taps) -> tuple[Program, str]:
@@ -147,6 +150,6 @@ def _sum_of_taps(c: Convolution, t: _Taps, product: Def, new: dict[str, Axis]) -
     column: Expr = calc("add", calc("mul", Var(t.tap.name), extent(c.column)), Var(c.column.name))
     env = {t.row.name: e, c.column.name: column}
     at = tuple(env[a.name] if a.name in new else Var(a.name) for a in d.par)
-    ranges = {a.name: (0, extent(a) - 1) for a in (*d.par, t.tap)}
-    inside = conjunction(p for p in within(e, t.size) if simplify(p, ranges) != TRUE)
+    ranges, facts = axis_assumptions((*d.par, t.tap))
+    inside = conjunction(p for p in within(e, t.size) if simplify(p, ranges, facts) != TRUE)
     return replace(d, red=(t.tap,), value=Load(product.name, at, DType.F32, d.span), guard=inside)

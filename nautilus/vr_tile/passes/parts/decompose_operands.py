@@ -20,11 +20,12 @@ A product is one of f32 operands if not both are exact conversions of a narrower
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.expr.build import within
+from nautilus.core.expr.build import calc, within
+from nautilus.core.expr.nodes import Const, Expr, Var
 from nautilus.core.functions.parts import PARTS, STORED
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
 from nautilus.core.index.sizes import at_most
@@ -63,28 +64,31 @@ def _kernel(k: TileKernel, buffers: Mapping[str, Buffer]) -> TileKernel:
     """``k`` with parts; ``buffers``: those whose parts may be stored."""
     defs = {v.name: op for op in walk_ops(k.body) for v in results(op)}
     ranges = {a.name: (0, a.size - 1) for a in k.axes} | {g.var: (0, max(at_most(g.extent) - 1, 0)) for g in k.grid}
+    facts = [calc("lt", Var(g.var), g.extent) for g in k.grid if not isinstance(g.extent, Const)]
 
     def changed(op: TileOp) -> TileOp:
         if not (isinstance(op, DotOp) and _permits(op, defs)):
             return op
-        stored = all(_is_stored(v, defs, buffers, ranges) for v in (op.a, op.b)) and finished(k, op.result) is not None
-        return replace(op, parts=STORED if stored else PARTS)
+        stored = all(_is_stored(v, defs, buffers, ranges, facts) for v in (op.a, op.b))
+        return replace(op, parts=STORED if stored and finished(k, op.result) is not None else PARTS)
 
     body = tuple(each_op(op, changed) for op in k.body)
     return k if body == k.body else replace(k, body=body)
 
 
-def _is_stored(v: Value, defs: Mapping[str, TileOp], buffers: Mapping[str, Buffer], ranges: Ranges) -> bool:
-    """Whether ``v`` is loaded from one of ``buffers`` of a shape that is known, whose parts have a tensor map."""
+def _is_stored(
+    v: Value, defs: Mapping[str, TileOp], buffers: Mapping[str, Buffer], ranges: Ranges, facts: Sequence[Expr]
+) -> bool:  # fmt: skip
+    """Whether ``v`` is loaded from one of ``buffers`` of rows of a known size, whose parts have a tensor map."""
     op = defs.get(v.name)
     if not (isinstance(op, LoadOp) and op.buffer in buffers):
         return False
     shape = buffers[op.buffer].shape
-    if not all(isinstance(n, int) for n in shape):
+    if not shape or not isinstance(shape[-1], int):
         return False
     if len(shape) != TENSOR_MAP_AXES:
-        return 0 < len(shape) < TENSOR_MAP_AXES
-    return all(simplify(c, ranges) == TRUE for c in within(op.index[0], shape[0]))
+        return len(shape) < TENSOR_MAP_AXES
+    return all(simplify(c, ranges, facts) == TRUE for c in within(op.index[0], shape[0]))
 
 
 def _permits(op: DotOp, defs: Mapping[str, TileOp]) -> bool:

@@ -19,8 +19,8 @@ number is the number itself, so that the other parts are 0 and nothing changes.
 A tensor map has five axes.  Parts of a tensor of five axes are one after the other along its outermost axis, at
 ``part * size + b``; no load of it may leave the tensor along that axis (``decompose-operands``).
 
-Rows of ``A_parts`` are multiples of 16 bytes, as copy units need them.  The elements after a row of ``A`` are 0, and
-the masks of loads admit them.
+Sizes of ``A`` may be known only at launch, but for that of its rows.  Rows of ``A_parts`` are multiples of 16 bytes, as
+copy units need them.  The elements after a row of ``A`` are 0, and the masks of loads admit them.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.functions.parts import PAIRS, STORED
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, simplify
+from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, volume
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import storing
 from nautilus.core.text.names import fresh
@@ -82,9 +83,8 @@ def _operands(k: TileKernel) -> dict[str, str]:
 
 def _parts_of(whole: Buffer, name: str) -> Buffer:
     """The buffer of the parts of ``whole``."""
-    *outer, last = _sizes(whole)
-    sizes = (*outer, -(-last // _ROW) * _ROW)
-    shape = (STORED, *sizes) if len(sizes) < TENSOR_MAP_AXES else (STORED * sizes[0], *sizes[1:])
+    sizes = (*whole.shape[:-1], -(-_row(whole) // _ROW) * _ROW)
+    shape = (STORED, *sizes) if len(sizes) < TENSOR_MAP_AXES else (volume((STORED, sizes[0])), *sizes[1:])
     return Buffer(name, DType.BF16, shape, Space.TEMP, whole.span)
 
 
@@ -92,12 +92,14 @@ def _at(part: int, index: Sequence[Expr], whole: Buffer) -> tuple[Expr, ...]:
     """The place of part ``part`` of ``whole[index]`` in the buffer of the parts."""
     if len(index) < TENSOR_MAP_AXES:
         return (integer(part), *index)
-    return (calc("add", index[0], part * _sizes(whole)[0]) if part else index[0], *index[1:])
+    return (calc("add", index[0], volume((part, whole.shape[0]))) if part else index[0], *index[1:])
 
 
-def _sizes(b: Buffer) -> list[int]:
-    """The shape of ``b``, which is known."""
-    return [n for n in b.shape if isinstance(n, int)]
+def _row(b: Buffer) -> int:
+    """The elements of a row of ``b``, which are known; its other sizes may be known only at launch."""
+    last = b.shape[-1]
+    assert isinstance(last, int)
+    return last
 
 
 class _Products:
@@ -137,7 +139,7 @@ class _Products:
 
     def mask(self, op: LoadOp, whole: Buffer, parts: Buffer) -> Expr | None:
         """The mask of ``op`` for the longer rows of ``parts``."""
-        last, size, padded = op.index[-1], _sizes(whole)[-1], _sizes(parts)[-1]
+        last, size, padded = op.index[-1], _row(whole), _row(parts)
         if op.mask is None or size == padded:
             return op.mask
         ranges = {a.name: (0, a.size - 1) for a in self.k.axes}
@@ -152,7 +154,7 @@ def _writer(kernels: Sequence[TileKernel], whole: Buffer, parts: Buffer) -> int 
     It stores each element once, in straight code without products, and rows of ``parts`` have no more elements.
     """
     found = [n for n, k in enumerate(kernels) if any(_stores(op, whole) for op in walk_ops(k.body))]
-    if whole.space is not Space.TEMP or len(found) != 1 or _sizes(whole)[-1] != _sizes(parts)[-1]:
+    if whole.space is not Space.TEMP or len(found) != 1 or _row(whole) != _row(parts):
         return None
     body = kernels[found[0]].body
     plain = not any(isinstance(op, ForOp | DotOp) for op in body)
@@ -186,43 +188,42 @@ def _emit(e: Emitter, x: Value, places: Sequence[Expr], whole: Buffer, parts: Bu
 
 def _storing(whole: Buffer, parts: Buffer) -> TileKernel:
     """The kernel that stores the parts of ``whole``."""
-    sizes = _sizes(whole)
-    padded = [*sizes[:-1], _sizes(parts)[-1]]
+    padded = [*whole.shape[:-1], _row(parts)]
     tiles = _tile(padded)
+    counts = [blocks(s, t) for s, t in zip(padded, tiles, strict=True)]
     axes = tuple(TileAxis(f"e{n}", t) for n, t in enumerate(tiles) if t > 1)
     places: list[Expr] = [
         calc("add", calc("mul", Var(f"g{n}"), t), Var(f"e{n}")) if t > 1 else Var(f"g{n}") for n, t in enumerate(tiles)
     ]
-    ranges = {a.name: (0, a.size - 1) for a in axes} | {
-        f"g{n}": (0, -(-s // t) - 1) for n, (s, t) in enumerate(zip(padded, tiles, strict=True))
-    }
+    ranges = {a.name: (0, a.size - 1) for a in axes} | {f"g{n}": (0, at_most(c) - 1) for n, c in enumerate(counts)}
+    facts = [calc("lt", Var(f"g{n}"), c) for n, c in enumerate(counts) if not isinstance(c, int)]
     e = Emitter({a.name: a for a in axes})
     e.span = whole.span
     x = e.fresh(TileType(DType.F32, axes), "x")
-    e.emit(LoadOp(x, whole.name, tuple(places), _inside(places, sizes, ranges), e.span))
-    _emit(e, x, places, whole, parts, _inside(places, padded, ranges))
-    grid = tuple(GridAxis(f"g{n}", integer(-(-s // t))) for n, (s, t) in enumerate(zip(padded, tiles, strict=True)))
+    e.emit(LoadOp(x, whole.name, tuple(places), _inside(places, whole.shape, ranges, facts), e.span))
+    _emit(e, x, places, whole, parts, _inside(places, padded, ranges, facts))
+    grid = tuple(GridAxis(f"g{n}", extent_expr(c)) for n, c in enumerate(counts))
     return TileKernel(parts.name, grid, axes, tuple(e.out), whole.span)
 
 
-def _tile(sizes: Sequence[int]) -> list[int]:
+def _tile(sizes: Sequence[Extent]) -> list[int]:
     """The tile of a tensor of ``sizes``: columns of the last two axes, powers of two."""
     tiles = [1] * len(sizes)
-    tiles[-1] = min(_COLUMNS, ceil_pow2(sizes[-1]))
+    tiles[-1] = min(_COLUMNS, ceil_pow2(at_most(sizes[-1])))
     if len(sizes) > 1:
-        tiles[-2] = min(_TILE // tiles[-1], ceil_pow2(sizes[-2]))
+        tiles[-2] = min(_TILE // tiles[-1], ceil_pow2(at_most(sizes[-2])))
     return tiles
 
 
-def _inside(places: Sequence[Expr], sizes: Sequence[int], ranges: Ranges) -> Expr | None:
+def _inside(places: Sequence[Expr], sizes: Sequence[Extent], ranges: Ranges, facts: Sequence[Expr]) -> Expr | None:
     """The condition that ``places`` are elements of a tensor of ``sizes``; None where they all are."""
-    return _all([calc("lt", x, n) for x, n in zip(places, sizes, strict=True)], ranges)
+    return _all([calc("lt", x, n) for x, n in zip(places, sizes, strict=True)], ranges, facts)
 
 
-def _all(conditions: Sequence[Expr], ranges: Ranges) -> Expr | None:
-    """The conjunction of ``conditions``; None where it always holds."""
+def _all(conditions: Sequence[Expr], ranges: Ranges, facts: Sequence[Expr] = ()) -> Expr | None:
+    """The conjunction of ``conditions``; None where it always holds.  ``facts``: what holds of the variables."""
     mask: Expr | None = None
-    for c in (simplify(c, ranges) for c in conditions):
+    for c in (simplify(c, ranges, facts) for c in conditions):
         if c != TRUE:
             mask = c if mask is None else calc("and", mask, c)
     return mask
