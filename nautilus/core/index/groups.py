@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import (
+    COMPARISONS,
     Axis,
     Const,
     Expr,
@@ -28,6 +29,7 @@ from nautilus.core.expr.nodes import (
     walk,
 )
 from nautilus.core.index.linear import Linear, affine, build
+from nautilus.core.types import DType
 
 Function = tuple[Expr, tuple[Axis, ...], tuple[Expr, ...]]  # a function, its axes, and its arguments
 
@@ -183,8 +185,8 @@ def over_sum(e: Expr, axes: Sequence[Axis], last: Axis) -> Function | None:
     and the position at which the expression is ``e``.  None where ``e`` depends on these axes in another way, where
     ``last`` has a coefficient other than 1 or -1 in the sum, or where the sum does not have every value of its range.
     """
-    found = dict.fromkeys(_positions(e, last.name))
-    forms = {_upwards(x, last.name) for n in found if (x := affine(n)) is not None}
+    found = {n: x for n in _positions(e, last.name) if (x := _sum(n)) is not None}
+    forms = {_upwards(x, last.name) for x in found.values()}
     if len(forms) != 1:
         return None
     (form,) = forms
@@ -195,12 +197,14 @@ def over_sum(e: Expr, axes: Sequence[Axis], last: Axis) -> Function | None:
         return None
 
     def rule(n: Expr) -> Expr | None:
-        if n not in found:
+        x = found.get(n)
+        if x is None:
             return None
-        x = affine(n)
-        assert x is not None
         sign = x.slope(last.name)
-        return build(Linear({Var(last.name): sign}, x.const + sign * least), n.dtype)
+        alone = Linear({Var(last.name): sign}, x.const + sign * least)
+        if isinstance(n, Op) and n.op in COMPARISONS:
+            return calc(n.op, build(alone, n.args[0].dtype), 0)
+        return build(alone, n.dtype)
 
     value = rewrite(e, rule)
     if not free_vars(value).isdisjoint(merged.keys() - {last.name}):
@@ -211,14 +215,26 @@ def over_sum(e: Expr, axes: Sequence[Axis], last: Axis) -> Function | None:
 
 
 def _positions(e: Expr, name: str) -> Iterator[Expr]:
-    """The largest integer parts of ``e`` that are sums of axes with ``name``; the variable itself where it is alone."""
+    """The largest integer parts of ``e`` that are sums of axes with ``name``; the variable itself where it is alone.
+
+    So is a comparison of two sums, such as ``j > i``, which depends on their difference.
+    """
     if name not in free_vars(e):
         return
-    if e.dtype.is_int and affine(e) is not None:
+    if _sum(e) is not None:
         yield e
         return
     for c in children(e):
         yield from _positions(c, name)
+
+
+def _sum(e: Expr) -> Linear | None:
+    """The sum of axes that ``e`` is, or that it compares with 0; None where it is neither."""
+    match e:
+        case Op(op=op, args=(a, b)) if op in COMPARISONS and a.dtype is b.dtype is DType.I32:
+            left, right = affine(a), affine(b)
+            return None if left is None or right is None else left - right
+    return affine(e) if e.dtype.is_int else None
 
 
 def _upwards(x: Linear, name: str) -> Linear:

@@ -15,7 +15,8 @@ holds its numbers exactly.  What it becomes:
   the proved range is little larger than that of f16.  Otherwise it comes from the largest finite magnitude ``m`` of
   the factor over the summed axes, a reduction of its own: ``x * (2^14 / binade(m))`` is below 2^15 where x is finite.
   ``m`` leaves out what is proved to be small, such as probabilities, beside which it is that of the scales alone;
-* else, where a reduction of the factor would need complete results of other reductions over the same elements, or few
+* else, where a reduction of the factor would need complete results of other reductions over the same elements, unless
+  the sum has a loop after these anyway, whose elements of a product of matrices the reduction shares, or where few
   results use an element of it: both factors become ``narrow<tf32>``, f16's mantissa with f32's range.  The tensor loses
   nothing, because tf32 holds every f16 and 8-bit number, and MMAs of tf32 have half the rate of f16.
 

@@ -30,7 +30,7 @@ a tensor, which nothing reads, are 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -79,16 +79,24 @@ def shared_parts(d: Def, defs: Mapping[str, Def], shapes: Shapes) -> tuple[Part,
     order = _order(d, defs)
     if order is None or points(order) < TERMS:
         return ()
-    found = _parts(d.value, order, _of_products(defs), shapes)
+    found = tuple(dict.fromkeys(_parts(d.value, order, _of_products(defs), shapes)))
     scope = {a.name: a.extent for a in d.axes}
-    if d.guard is None and not _has_choices(d.value):
-        return tuple(dict.fromkeys(found))
+    if d.guard is None and not _has_choices_beside(d.value, {p.of for p in found}):
+        return found
     whole = {p: certainly_in_range(p.of, shapes, scope) for p in found}
     return tuple(replace(p, partial=not w) for p, w in whole.items() if w or not _has_choices(p.of))
 
 
 def _has_choices(e: Expr) -> bool:
     return any(isinstance(n, Op) and n.op == "select" for n in walk(e))
+
+
+def _has_choices_beside(e: Expr, parts: Collection[Expr]) -> bool:
+    """Whether ``e`` has a choice outside of ``parts``, which then may not be evaluated everywhere."""
+    if e in parts:
+        return False
+    chosen = isinstance(e, Op) and e.op == "select"
+    return chosen or any(_has_choices_beside(c, parts) for c in children(e))
 
 
 def is_shared_part(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:

@@ -15,6 +15,7 @@ from nautilus.core.index.groups import over_groups, quotients
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.precision import is_streamed
 from nautilus.scalar.analysis.value_range import Ranges
@@ -121,7 +122,9 @@ def _of_largest(d: Def, factor: Expr, defs: Mapping[str, Def]) -> Scale | None:
     # A maximum without the condition would let what the condition excludes reach the result.
     held = frozenset() if d.guard is None else free_vars(d.guard)
     par, red = (tuple(a for a in axes if a.name in free_vars(factor) | held) for axes in (d.par, d.red))
-    complete = any(_along(ld, factor, d, defs) for ld in loads(factor))
+    needed = [ld for ld in loads(factor) if _along(ld, factor, d, defs)]
+    products = any(ld.buffer in defs and multiplies_matrices(defs[ld.buffer]) for ld in loads(factor))
+    complete = any(not products or _scales(factor, ld) for ld in needed)
     free = tuple(a for a in par if a.name not in held)
     element, groups, places = over_groups(factor, free)
     if complete or len(red) != len(d.red) or (len(par) == len(d.par) and groups == free):
@@ -135,6 +138,20 @@ def _of_largest(d: Def, factor: Expr, defs: Mapping[str, Def]) -> Scale | None:
     magnitudes = Op("select", (finite, size_of, Const(0.0, DType.F32)), DType.F32, factor.span)
     buffer = Buffer("", DType.F32, tuple(a.extent for a in par), Space.TEMP, d.span)
     return Scale(None, Def("", buffer, par, red, "max", magnitudes, d.guard, d.span), index)
+
+
+def _scales(e: Expr, ld: Load) -> bool:
+    """Whether ``e`` is a product of which ``ld``, or an exponential of it, is a factor.
+
+    A sum of such products runs in the loop of the reduction ``ld``, with running results.  Where ``e`` depends on ``ld``
+    in another way, as a difference of it does, the sum has a loop after that reduction, which a maximum may share.
+    """
+    match e:
+        case Op(op="mul" | "div" | "neg" | "cast" | "narrow"):
+            return all(_scales(a, ld) for a in e.args if ld in loads(a))
+        case Op(op="exp" | "exp2", args=(Op(op="add" | "sub", args=terms),)):
+            return all(_scales(t, ld) for t in terms if ld in loads(t))
+    return e == ld
 
 
 def _along(ld: Load, factor: Expr, d: Def, defs: Mapping[str, Def]) -> bool:
