@@ -39,8 +39,8 @@ def sample(count: int, seed: int, words: tuple[str, ...] = ()) -> list[Mutant]:
 def chosen_for(m: Mutant, found: Sequence[reach.Reached], most: float = SECONDS) -> list[tuple[str, float]]:
     """The tests to run and their times, ``most`` seconds together.
 
-    Of those that reach the statement, the ones in the file of its name come first, then one of each other file in turn,
-    each time the one that takes the least.
+    Of those that reach the statement, the ones in the file of its name come first, then one of each other file
+    after another, each time the one that takes the least.
 
     A statement outside of functions runs when its module is imported, in whichever test comes first.  So all tests that
     reach the file count there, and those of its name, also where they use only what the file defines.
@@ -49,12 +49,12 @@ def chosen_for(m: Mutant, found: Sequence[reach.Reached], most: float = SECONDS)
     near = [r for r in found if with_number(r.lines.get(m.file, 0), range(*m.statement))]
     if not near or m.line not in function_lines((ROOT / m.file).read_text("utf-8")):
         near = [r for r in found if m.file in r.lines or _subject(r.test) == name]
-    turns, order = Counter[str](), list[tuple[tuple[bool, int, float, str], reach.Reached]]()
+    taken, order = Counter[str](), list[tuple[tuple[bool, int, float, str], reach.Reached]]()
     for r in sorted(near, key=lambda r: (r.seconds, r.test)):
         file = file_of(r.test)
         own = _subject(file) == name
-        order.append(((not own, 0 if own else turns[file], r.seconds, r.test), r))
-        turns[file] += 1
+        order.append(((not own, 0 if own else taken[file], r.seconds, r.test), r))
+        taken[file] += 1
     out, total = list[tuple[str, float]](), 0.0
     for _, r in sorted(order, key=lambda x: x[0]):
         if total + r.seconds <= most or (len(out) < _ALWAYS and r.seconds < most):

@@ -39,7 +39,7 @@ def reached(test: str, seconds: float, *lines: int) -> Reached:
     return Reached(test, seconds, {FILE: sum(1 << n for n in lines)} if lines else {})
 
 
-def test_tests_that_reach_the_statement_come_from_each_file_in_turn() -> None:
+def test_tests_that_reach_the_statement_come_from_one_file_after_another() -> None:
     line = min(function_lines((ROOT / FILE).read_text()))
     found = [
         reached("tests/a.py::slow", 9.0, line + 1),
