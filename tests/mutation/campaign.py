@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.mutation import reach
 from tests.mutation.reach import file_of, with_number
-from tests.mutation.sites import ROOT, Mutant, function_lines, mutant, sites, sources
+from tests.mutation.sites import ROOT, Mutant, function_lines, imports, mutant, sites, sources
 from tests.mutation.trial import Outcome, Trial, start
 
 SECONDS = 40.0  # CPU seconds of tests for one mutant
@@ -39,21 +39,25 @@ def sample(count: int, seed: int, words: tuple[str, ...] = ()) -> list[Mutant]:
 def chosen_for(m: Mutant, found: Sequence[reach.Reached], most: float = SECONDS) -> list[tuple[str, float]]:
     """The tests to run and their times, ``most`` seconds together.
 
-    Of those that reach the statement, the ones in the file of its name come first, then one of each other file
-    after another, each time the one that takes the least.
+    Of those that reach the statement, the ones in the file of its name come first, then those in the folder that
+    mirrors its own, then the others: one of each file after another, each time the one that takes the least.
 
-    A statement outside of functions runs when its module is imported, in whichever test comes first.  So all tests that
-    reach the file count there, and those of its name, also where they use only what the file defines.
+    A statement outside of functions runs when its module is imported, which no test shows.  There, all tests that reach
+    functions of the file count, or of the files that import it, and those of its name and of its folder.
     """
-    name = PurePath(m.file).stem
+    name, folder = PurePath(m.file).stem, str(PurePath("tests", *PurePath(m.file).parts[1:-1]))
     near = [r for r in found if with_number(r.lines.get(m.file, 0), range(*m.statement))]
     if not near or m.line not in function_lines((ROOT / m.file).read_text("utf-8")):
-        near = [r for r in found if m.file in r.lines or _subject(r.test) == name]
-    taken, order = Counter[str](), list[tuple[tuple[bool, int, float, str], reach.Reached]]()
+        users = _users(m.file, frozenset(f for r in found for f in r.lines))
+        near = [
+            r for r in found
+            if not users.isdisjoint(r.lines) or _subject(r.test) == name or file_of(r.test).startswith(folder + "/")
+        ]  # fmt: skip
+    taken, order = Counter[str](), list[tuple[tuple[int, int, float, str], reach.Reached]]()
     for r in sorted(near, key=lambda r: (r.seconds, r.test)):
         file = file_of(r.test)
-        own = _subject(file) == name
-        order.append(((not own, 0 if own else taken[file], r.seconds, r.test), r))
+        distance = 0 if _subject(file) == name else 1 if str(PurePath(file).parent) == folder else 2
+        order.append(((distance, taken[file] if distance else 0, r.seconds, r.test), r))
         taken[file] += 1
     out, total = list[tuple[str, float]](), 0.0
     for _, r in sorted(order, key=lambda x: x[0]):
@@ -61,6 +65,15 @@ def chosen_for(m: Mutant, found: Sequence[reach.Reached], most: float = SECONDS)
             out.append((r.test, r.seconds))
             total += r.seconds
     return out
+
+
+def _users(file: str, reached: frozenset[str]) -> set[str]:
+    """``file`` and the files that import it, and those that import these as far as tests reach none of them."""
+    users, last = {file}, {file}
+    while last and last.isdisjoint(reached):
+        last = {f for f, names in imports().items() if not last.isdisjoint(names)} - users
+        users |= last
+    return users & reached
 
 
 def _subject(test: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.mutation.campaign import Campaign, chosen_for
 from tests.mutation.reach import FOLDERS, Reached, update, with_number
-from tests.mutation.sites import ROOMS, ROOT, Mutant, function_lines, sources, statement_lines
+from tests.mutation.sites import ROOMS, ROOT, Mutant, function_lines, imports, sources, statement_lines
 from tests.mutation.trial import trial
 
 TEST = "tests/vr_tile/passes/hoist.vr"
@@ -57,17 +57,27 @@ def test_tests_that_reach_the_statement_come_from_one_file_after_another() -> No
 
 
 def test_a_constant_of_a_module_has_all_tests_of_its_file() -> None:
-    """The test in which a module is imported first seems to reach it alone."""
+    """No test shows that it imports a module."""
     found = [
-        reached("tests/a.py::first", 1.0, 6, 40),
+        reached("tests/a.py::first", 1.0, 40),
         reached("tests/a.py::other", 2.0, 41),
         reached("tests/a.py::far", 0.1),
+        reached("tests/vr_tile/passes/test_cse.py::beside", 4.0),
         reached("tests/test_hoist.py::own", 3.0),
     ]
     line = next(n for n, x in enumerate((ROOT / FILE).read_text().splitlines(), 1) if x.startswith("from "))
     mutant = Mutant(FILE, line, "none", ("",), ("",), (6, 7))
     chosen = [t for t, _ in chosen_for(mutant, found)]
-    assert chosen == ["tests/test_hoist.py::own", "tests/a.py::first", "tests/a.py::other"]
+    beside = "tests/vr_tile/passes/test_cse.py::beside"
+    assert chosen == ["tests/test_hoist.py::own", beside, "tests/a.py::first", "tests/a.py::other"]
+
+
+def test_a_table_has_the_tests_of_what_imports_it() -> None:
+    table = "nautilus/core/functions/elementary.py"
+    user = next(f for f, names in imports().items() if "nautilus/core/functions/__init__.py" in names)
+    found = [Reached("tests/a.py::user", 1.0, {user: 1 << 40}), Reached("tests/a.py::far", 1.0, {FILE: 1 << 40})]
+    mutant = Mutant(table, 90, "none", ("",), ("",), (90, 91))
+    assert ("tests/a.py::user", 1.0) in chosen_for(mutant, found)
 
 
 def test_lines_of_a_test_are_recorded_once_for_each_state_of_its_file(tmp_path: Path) -> None:
