@@ -23,7 +23,6 @@ from tests.mutation.sites import ROOT, Mutant, function_lines, imports, mutant, 
 from tests.mutation.trial import Outcome, Trial, start
 
 SECONDS = 40.0  # CPU seconds of tests for one mutant
-_SLACK = 30.0  # CPU seconds for imports, and for what a mutant makes slower
 _ALWAYS = 8  # tests near the mutant that run even where they take longer together
 
 
@@ -101,7 +100,7 @@ def attempts(
             if (problem := _problem(m)) or not tests:
                 yield m, Outcome(problem or "unreached"), 0
                 continue
-            trial = start(m.file, m.text, [t for t, _ in tests], _SLACK + 3 * sum(s for _, s in tests))
+            trial = start(m.file, m.text, dict(tests))
             running[trial.reader] = m, trial, len(tests)
         ready, _, _ = select.select([*running], [], [], 1.0)
         late = [r for r, (_, trial, _) in running.items() if r not in ready and time.monotonic() > trial.deadline]

@@ -18,11 +18,17 @@ TITLES = [line[8:] for line in (ROOT / TEST).read_text().splitlines() if line.st
 
 
 def test_a_mutant_is_killed_and_the_file_itself_survives() -> None:
-    text, tests = (ROOT / FILE).read_text(), [f"{TEST}::{title}" for title in TITLES]
-    assert trial(FILE, text, tests, 60).verdict == "survived"
+    text, tests = (ROOT / FILE).read_text(), {f"{TEST}::{title}": 2.0 for title in TITLES}
+    assert trial(FILE, text, tests).verdict == "survived"
     broken = text.replace("def apply(", "def applied(")
     assert broken != text
-    assert trial(FILE, broken, tests, 60).verdict == "killed"
+    assert trial(FILE, broken, tests).verdict == "killed"
+
+
+def test_a_mutant_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.mutation.trial._SLACK", 4.0)
+    text = "while True:\n    pass\n"
+    assert trial(FILE, text, {f"{TEST}::{TITLES[0]}": 0.1}).verdict == "timeout"
 
 
 def test_a_mutant_changes_its_lines_alone() -> None:

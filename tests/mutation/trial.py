@@ -11,7 +11,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import spec_from_file_location
 from types import CodeType, ModuleType
@@ -23,6 +23,7 @@ from tests.mutation.sites import ROOT
 
 _MEMORY = 8 << 30  # bytes of address space of a trial
 _FIRST = 60  # tests that are collected first: most mutants fail one of them
+_SLACK, _SLOWER = 30.0, 3.0  # CPU seconds for imports, and how much longer tests may take with the mutant
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,30 +94,28 @@ class Trial:
         return Outcome("timeout" if not ready or os.WIFSIGNALED(status) else "killed", "the process ended")
 
 
-def start(file: str, text: str, tests: Sequence[str], seconds: float) -> Trial:
-    """Run ``tests`` in order until one fails, with ``text`` instead of ``file``, for ``seconds`` of CPU time."""
+def start(file: str, text: str, tests: Mapping[str, float]) -> Trial:
+    """Run ``tests`` in order until one fails, with ``text`` instead of ``file``; the values are their CPU seconds."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.close(reader)
-            os.write(writer, json.dumps(_run(file, text, tests, seconds)).encode())
+            os.write(writer, json.dumps(_run(file, text, tests)).encode())
         finally:
             os._exit(0)
     os.close(writer)
-    return Trial(child, reader, time.monotonic() + 10 * seconds + 60)
+    return Trial(child, reader, time.monotonic() + 10 * (_SLACK + _SLOWER * sum(tests.values())))
 
 
-def trial(file: str, text: str, tests: Sequence[str], seconds: float) -> Outcome:
+def trial(file: str, text: str, tests: Mapping[str, float]) -> Outcome:
     """The outcome of one trial."""
-    running = start(file, text, tests, seconds)
+    running = start(file, text, tests)
     select.select([running.reader], [], [], running.deadline - time.monotonic())
     return running.outcome()
 
 
-def _run(file: str, text: str, tests: Sequence[str], seconds: float) -> tuple[str, str]:
-    limit = int(seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+def _run(file: str, text: str, tests: Mapping[str, float]) -> tuple[str, str]:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     silence()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -124,7 +123,10 @@ def _run(file: str, text: str, tests: Sequence[str], seconds: float) -> tuple[st
         del sys.modules[name]
     sys.meta_path.insert(0, _Finder(file, text))
     ran = 0
-    for part in (tests[:_FIRST], tests[_FIRST:]):
+    order = [*tests]
+    for part in (order[:_FIRST], order[_FIRST:]):
+        limit = int(time.process_time() + _SLACK + _SLOWER * sum(tests[t] for t in part)) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         plugin = _Chosen(part)
         files = list(dict.fromkeys(str(ROOT / file_of(t)) for t in part))
         code = pytest.main(["-x", *OPTIONS, *files], plugins=[plugin]) if files else pytest.ExitCode.OK
