@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
-from nautilus.check.sizes import _ODD, Variant, _shrunk, variants, work
+from nautilus.check.sizes import _ODD, Variant, _shrunk, large, larger, variants, work
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
 from tests.shipped import SPECS
@@ -90,3 +91,168 @@ def test_shrunk_sizes_have_a_value_for_every_dim() -> None:
     found = list(_shrunk(spec, {}, _ODD[-1]))
     assert all(x.keys() == {"B", "M", "D"} and min(x.values()) >= 1 for x in found)
     assert {x["B"] for x in found} == {4, 2, 1} and {x["D"] for x in found} == {16, 8, 4, 2, 1}
+
+
+#: a spec, and the sizes at which it is checked, those for passes that begin at larger ones, and those of one whole run
+SIZES = {
+    "heads keep their ratio, and one of two lengths is stored last": (
+        """
+        dim B = 16, Hq = 32, Hkv = 8, M = 4096, D = 128
+        const G = Hq // Hkv
+        input Q: f16[B, Hq, M, D]
+        input K: f16[B, Hkv, M, D]
+        output O: f32[B, Hq, M]
+        O[b, h, i] = max[j](sum[d](Q[b, h, i, d] * K[b, h // G, j, d]))
+        """,
+        (
+            "odd B=4 Hq=8 Hkv=2 M=77 D=77",
+            "aligned B=4 Hq=8 Hkv=2 M=48 D=128",
+            "large B=4 Hq=8 Hkv=2 M=4096 D=128",
+        ),
+    ),
+    "two lengths": (
+        """
+        dim M = 8192, N = 2048
+        input X: f32[M, N]
+        output Y: f32[M]
+        Y[i] = sum[j](X[i, j])
+        """,
+        (
+            "odd M=130 N=77",
+            "aligned M=208 N=144",
+            "larger M=528 N=272",
+            "larger M=1040 N=784",
+            "larger M=400 N=528",
+            "large M=8192 N=2048",
+        ),
+    ),
+    "a feature of more than 64 elements stays": (
+        """
+        dim M = 8192, N = 200, C = 48
+        input X: f32[M, C, N]
+        output Y: f32[M, N]
+        Y[i, j] = sum[c](X[i, c, j])
+        """,
+        (
+            "odd M=130 N=77 C=48",
+            "aligned M=208 N=200 C=48",
+            "larger M=528 N=200 C=48",
+            "larger M=528 N=200 C=48",
+            "larger M=400 N=200 C=48",
+            "large M=4096 N=200 C=48",
+        ),
+    ),
+    "no length: batches are divided": (
+        """
+        dim B = 12, C = 24, M = 40
+        input X: f32[B, C, M]
+        output Y: f32[B, M]
+        Y[b, i] = sum[c](X[b, c, i])
+        """,
+        (
+            "odd B=3 C=24 M=40",
+            "larger B=3 C=24 M=40",
+            "larger B=3 C=24 M=40",
+            "larger B=3 C=24 M=40",
+            "full B=12 C=24 M=40",
+            "large B=3 C=24 M=40",
+        ),
+    ),
+    "a recurrence has few steps": (
+        """
+        dim B = 64, T = 1024, D = 256
+        input X: f32[B, T, D]
+        output H: f32[B, T, D]
+        recur H[b, t, d] = 0.5 * H[b, t - 1, d] + X[b, t, d] if t > 0 else X[b, 0, d]
+        """,
+        (
+            "odd B=2 T=5 D=77",
+            "aligned B=2 T=4 D=256",
+            "larger B=2 T=4 D=256",
+            "larger B=2 T=4 D=256",
+            "larger B=2 T=4 D=256",
+            "large B=2 T=1024 D=256",
+        ),
+    ),
+    "much work: all lengths are divided": (
+        """
+        dim M = 1024, N = 1024, K = 1024, L = 1024
+        input X: f32[M, N]
+        input Z: f32[K, L]
+        output Y: f32[M, K]
+        Y[i, k] = sum[j, l](max(X[i, j], Z[k, l]))
+        """,
+        (
+            "odd M=33 N=33 K=33 L=33",
+            "aligned M=32 N=32 K=32 L=32",
+            "large M=512 N=512 K=512 L=512",
+        ),
+    ),
+    "taps stay": (
+        """
+        dim B = 8, H = 256, W = 512, C = 64, K = 128, R = 3, S = 3
+        const P = H + R - 1, Q = W + S - 1
+        input X: f16[B, P, Q, C]
+        input F: f16[K, R, S, C]
+        output Y: f16[B, H, W, K]
+        Y[b, h, w, k] = sum[r, s, c](X[b, h + r, w + s, c] * F[k, r, s, c])
+        """,
+        (
+            "odd B=2 H=16 W=32 C=64 K=8 R=3 S=3",
+            "aligned B=2 H=4 W=8 C=64 K=128 R=3 S=3",
+            "large B=2 H=256 W=512 C=64 K=128 R=3 S=3",
+        ),
+    ),
+    "sizes of which one is a part of the other": (
+        """
+        dim M = 4096, N = 1024
+        input X: f32[M]
+        input Z: f32[N]
+        output Y: f32[M]
+        Y[i] = X[i] + Z[i // 4]
+        """,
+        (
+            "odd M=130 N=77",
+            "aligned M=208 N=144",
+            "larger M=528 N=272",
+            "larger M=1040 N=784",
+            "larger M=4112 N=2064",
+            "full M=4096 N=1024",
+            "large M=4096 N=1024",
+        ),
+    ),
+    "facts": (
+        """
+        dim M = runtime, N = runtime <= 3000
+        assume M <= N
+        assume M % 16 == 0
+        input X: f32[M, N]
+        output Y: f32[M]
+        Y[i] = sum[j](X[i, j])
+        """,
+        (
+            "odd M=32 N=77",
+            "aligned M=80 N=112",
+            "empty M=0 N=0",
+            "larger M=272 N=400",
+            "larger M=528 N=656",
+            "larger M=400 N=528",
+            "large M=64 N=64",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_of_a_spec(name: str) -> None:
+    text, sizes = SIZES[name]
+
+    def load(dims: Mapping[str, int]) -> Spec:
+        return load_text(dedent(text).lstrip(), dims=dims, keep_runtime=True)
+
+    found = [*variants(load, {}), *larger(load, {}), large(load, {})]
+    assert tuple(" ".join([v.label, *(f"{n}={x}" for n, x in _sizes(v.spec).items())]) for v in found) == sizes
+
+
+def _sizes(spec: Spec) -> dict[str, int]:
+    return {d.name: d.value for d in spec.dims if d.value is not None} | spec.samples(-1)

@@ -7,20 +7,22 @@ line for each mutant that was tried; a later line about the same mutant replaces
 from __future__ import annotations
 
 import json
+import math
 import random
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import select
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from tests.mutation import reach
-from tests.mutation.sites import ROOT, Mutant, function_lines, mutant, sites, sources
-from tests.mutation.trial import Outcome, trial
+from tests.mutation.reach import file_of, with_number
+from tests.mutation.sites import ROOT, Mutant, function_lines, imports, mutant, sites, sources
+from tests.mutation.trial import Outcome, Trial, start
 
-#: CPU seconds of tests for one mutant, and their number
-SECONDS, TESTS = 12.0, 60
-_SLACK = 20.0  # CPU seconds for imports, and for what a mutant makes slower
+SECONDS = 40.0  # CPU seconds of tests for one mutant
 _ALWAYS = 8  # tests near the mutant that run even where they take longer together
 
 
@@ -33,43 +35,87 @@ def sample(count: int, seed: int, words: tuple[str, ...] = ()) -> list[Mutant]:
     return [mutant(r.choice(variants)) for variants in found[:count]]
 
 
-def chosen_for(m: Mutant, records: Mapping[str, reach.Record]) -> list[tuple[str, float]]:
-    """The tests to run: those that reach the statement, that of the same name first, then cheap ones first.
+def chosen_for(m: Mutant, found: Sequence[reach.Reached], most: float = SECONDS) -> list[tuple[str, float]]:
+    """The tests to run and their times, ``most`` seconds together.
 
-    A statement outside of functions runs when its module is imported, in whichever test comes first.  So all tests that
-    reach the file count there, and those of its name, also where they use only what the file defines.
+    Of those that reach the statement, the ones in the file of its name come first, then those in the folder that
+    mirrors its own, then the others: one of each file after another, each time the one that takes the least.
+
+    A statement outside of functions runs when its module is imported, which no test shows.  There, all tests that reach
+    functions of the file count, or of the files that import it, and those of its name and of its folder.
     """
-    name = PurePath(m.file).stem
-    found = [*reach.reaching(records, m.file, range(*m.statement))]
-    near = [(test, s) for test, s, here in found if here]
+    name, folder = PurePath(m.file).stem, str(PurePath("tests", *PurePath(m.file).parts[1:-1]))
+    near = [r for r in found if with_number(r.lines.get(m.file, 0), range(*m.statement))]
     if not near or m.line not in function_lines((ROOT / m.file).read_text("utf-8")):
-        own = (test for r in records.values() for test in r["tests"].items() if _subject(test[0]) == name)
-        near = [*{**{test: s for test, s, _ in found}, **{test: s for test, (s, _) in own}}.items()]
-    near.sort(key=lambda t: (_subject(t[0]) != name, t[1], t[0]))
+        users = _users(m.file, frozenset(f for r in found for f in r.lines))
+        near = [
+            r for r in found
+            if not users.isdisjoint(r.lines) or _subject(r.test) == name or file_of(r.test).startswith(folder + "/")
+        ]  # fmt: skip
+    taken, order = Counter[str](), list[tuple[tuple[int, int, float, str], reach.Reached]]()
+    for r in sorted(near, key=lambda r: (r.seconds, r.test)):
+        file = file_of(r.test)
+        distance = 0 if _subject(file) == name else 1 if str(PurePath(file).parent) == folder else 2
+        order.append(((distance, taken[file] if distance else 0, r.seconds, r.test), r))
+        taken[file] += 1
     out, total = list[tuple[str, float]](), 0.0
-    for test, seconds in near[:TESTS]:
-        if total + seconds <= SECONDS or (len(out) < _ALWAYS and seconds < SECONDS):
-            out.append((test, seconds))
-            total += seconds
+    for _, r in sorted(order, key=lambda x: x[0]):
+        if total + r.seconds <= most or (len(out) < _ALWAYS and r.seconds < most):
+            out.append((r.test, r.seconds))
+            total += r.seconds
     return out
+
+
+def _users(file: str, reached: frozenset[str]) -> set[str]:
+    """``file`` and the files that import it, and those that import these as far as tests reach none of them."""
+    users, last = {file}, {file}
+    while last and last.isdisjoint(reached):
+        last = {f for f, names in imports().items() if not last.isdisjoint(names)} - users
+        users |= last
+    return users & reached
 
 
 def _subject(test: str) -> str:
     """The name of the file that ``test`` is about."""
-    return PurePath(test.partition("::")[0]).stem.removeprefix("test_")
+    return PurePath(file_of(test)).stem.removeprefix("test_")
 
 
-def attempt(m: Mutant, records: Mapping[str, reach.Record]) -> Outcome:
-    """The outcome for one mutant: ``unreached`` where no test reaches its file, ``invalid`` where it is no program."""
-    tests = chosen_for(m, records)
+def attempts(
+    wanted: Iterable[Mutant], found: Sequence[reach.Reached], workers: int, most: float, until: float
+) -> Iterator[tuple[Mutant, Outcome, int]]:
+    """Each mutant with its outcome and the number of its tests, as they come; none is begun after ``until`` on the
+    monotonic clock.
+
+    The outcome is ``unreached`` where no test reaches the file, and ``invalid`` where the mutant is no program.
+    """
+    running, queue = dict[int, tuple[Mutant, Trial, int]](), iter(wanted)
+    left = True
+    while left or running:
+        while left and len(running) < workers:
+            m = next(queue, None) if time.monotonic() < until else None
+            if m is None:
+                left = False
+                break
+            tests = chosen_for(m, found, most)
+            if (problem := _problem(m)) or not tests:
+                yield m, Outcome(problem or "unreached"), 0
+                continue
+            trial = start(m.file, m.text, dict(tests))
+            running[trial.reader] = m, trial, len(tests)
+        ready, _, _ = select.select([*running], [], [], 1.0)
+        late = [r for r, (_, trial, _) in running.items() if r not in ready and time.monotonic() > trial.deadline]
+        for reader in (*ready, *late):
+            m, trial, count = running.pop(reader)
+            yield m, trial.outcome(), count
+
+
+def _problem(m: Mutant) -> str:
+    """``invalid`` where ``m`` is no program, or its lines are gone."""
     try:
-        text = m.text
-        compile(text, m.file, "exec")
+        compile(m.text, m.file, "exec")
     except (SyntaxError, ValueError):
-        return Outcome("invalid")
-    if not tests:
-        return Outcome("unreached")
-    return trial(m.file, text, [t for t, _ in tests], _SLACK + 2 * sum(s for _, s in tests))
+        return "invalid"
+    return ""
 
 
 def _read(line: str) -> Mutant:
@@ -102,11 +148,18 @@ class Campaign:
             out[row["key"]] = row
         return out
 
-    def run(self, wanted: list[Mutant], words: tuple[str, ...] = ()) -> Iterator[tuple[Mutant, Outcome]]:
-        """Try ``wanted`` with the tests whose paths contain one of ``words``; each result is kept at once."""
-        records = reach.update(self.folder / "reach", self.workers, words)
-        with ThreadPoolExecutor(self.workers) as pool, (self.folder / "results.jsonl").open("a") as out:
-            for m, outcome in zip(wanted, pool.map(lambda m: attempt(m, records), wanted), strict=True):
-                out.write(json.dumps({"key": m.key, "verdict": outcome.verdict, "by": outcome.by}) + "\n")
+    def run(
+        self, wanted: list[Mutant], words: tuple[str, ...] = (), most: float = SECONDS, limit: float = math.inf
+    ) -> Iterator[tuple[Mutant, Outcome]]:
+        """Try ``wanted`` with the tests whose paths contain one of ``words``; each result is kept at once.
+
+        ``most``: CPU seconds of tests for one mutant; ``limit``: seconds from now, after which no trial is begun.
+        """
+        until = time.monotonic() + limit
+        found = reach.update(self.folder / "reach.jsonl", self.workers, words)
+        with (self.folder / "results.jsonl").open("a") as out:
+            for m, outcome, tests in attempts(wanted, found, self.workers, most, until):
+                row = {"key": m.key, "verdict": outcome.verdict, "by": outcome.by, "tests": tests, **asdict(m)}
+                out.write(json.dumps(row) + "\n")
                 out.flush()
                 yield m, outcome

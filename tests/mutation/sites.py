@@ -163,3 +163,20 @@ def function_lines(text: str) -> frozenset[int]:
     """The lines of ``text`` in bodies of functions."""
     bodies = (n.body for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
     return frozenset(line for b in bodies for line in range(b[0].lineno, (b[-1].end_lineno or 0) + 1))
+
+
+@cache
+def imports() -> dict[str, frozenset[str]]:
+    """By source file, the source files that it imports."""
+    files = {str(p.relative_to(ROOT)) for p in (ROOT / "nautilus").rglob("*.py")}
+    out = {}
+    for file in files:
+        names = set[str]()
+        for node in ast.walk(ast.parse((ROOT / file).read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                names |= {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
+            elif isinstance(node, ast.Import):
+                names |= {a.name for a in node.names}
+        paths = {n.replace(".", "/") for n in names}
+        out[file] = frozenset({f"{p}.py" for p in paths} | {f"{p}/__init__.py" for p in paths}) & files
+    return out

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.mutation.campaign import Campaign, chosen_for
-from tests.mutation.reach import FOLDERS
-from tests.mutation.sites import ROOMS, ROOT, Mutant, function_lines, sources, statement_lines
+from tests.mutation.reach import FOLDERS, Reached, update, with_number
+from tests.mutation.sites import ROOMS, ROOT, Mutant, function_lines, imports, sources, statement_lines
 from tests.mutation.trial import trial
 
 TEST = "tests/vr_tile/passes/hoist.vr"
@@ -18,11 +18,17 @@ TITLES = [line[8:] for line in (ROOT / TEST).read_text().splitlines() if line.st
 
 
 def test_a_mutant_is_killed_and_the_file_itself_survives() -> None:
-    text, tests = (ROOT / FILE).read_text(), [f"{TEST}::{title}" for title in TITLES]
-    assert trial(FILE, text, tests, 60).verdict == "survived"
+    text, tests = (ROOT / FILE).read_text(), {f"{TEST}::{title}": 2.0 for title in TITLES}
+    assert trial(FILE, text, tests).verdict == "survived"
     broken = text.replace("def apply(", "def applied(")
     assert broken != text
-    assert trial(FILE, broken, tests, 60).verdict == "killed"
+    assert trial(FILE, broken, tests).verdict == "killed"
+
+
+def test_a_mutant_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.mutation.trial._SLACK", 4.0)
+    text = "while True:\n    pass\n"
+    assert trial(FILE, text, {f"{TEST}::{TITLES[0]}": 0.1}).verdict == "timeout"
 
 
 def test_a_mutant_changes_its_lines_alone() -> None:
@@ -35,25 +41,75 @@ def test_a_mutant_changes_its_lines_alone() -> None:
         _ = Mutant(FILE, 3, "none", ("y",), ("x",), (3, 4)).text
 
 
-def test_tests_that_reach_the_statement_come_in_the_order_of_their_time() -> None:
+def reached(test: str, seconds: float, *lines: int) -> Reached:
+    return Reached(test, seconds, {FILE: sum(1 << n for n in lines)} if lines else {})
+
+
+def test_tests_that_reach_the_statement_come_from_one_file_after_another() -> None:
     line = min(function_lines((ROOT / FILE).read_text()))
-    near, far = {FILE: [line + 1]}, {FILE: [line + 2]}
-    tests = {"tests/a.py::slow": (9.0, near), "tests/a.py::quick": (1.0, near), "tests/a.py::far": (0.1, far)}
-    tests["tests/test_hoist.py::own"] = (2.0, near)
+    found = [
+        reached("tests/a.py::slow", 9.0, line + 1),
+        reached("tests/a.py::quick", 1.0, line + 1),
+        reached("tests/b.py::other", 2.0, line),
+        reached("tests/a.py::far", 0.1, line + 2),
+        reached("tests/a.py::endless", 900.0, line),
+        reached("tests/test_hoist.py::own", 4.0, line + 1),
+        reached("tests/test_hoist.py::quick", 3.0, line + 1),
+    ]
     mutant = Mutant(FILE, line, "none", ("",), ("",), (line, line + 2))
-    chosen = [t for t, _ in chosen_for(mutant, {"tests/a.py": {"tests": tests}})]
-    assert chosen == ["tests/test_hoist.py::own", "tests/a.py::quick", "tests/a.py::slow"]
+    assert [t.removeprefix("tests/") for t, _ in chosen_for(mutant, found)] == [
+        "test_hoist.py::quick", "test_hoist.py::own", "a.py::quick", "b.py::other", "a.py::slow",
+    ]  # fmt: skip
 
 
 def test_a_constant_of_a_module_has_all_tests_of_its_file() -> None:
-    """The test in which a module is imported first seems to reach it alone."""
-    first, other = {FILE: [6, 40]}, {FILE: [41]}
-    tests = {"tests/a.py::first": (1.0, first), "tests/a.py::other": (2.0, other), "tests/a.py::far": (0.1, {})}
-    tests["tests/test_hoist.py::own"] = (3.0, {})
+    """No test shows that it imports a module."""
+    found = [
+        reached("tests/a.py::first", 1.0, 40),
+        reached("tests/a.py::other", 2.0, 41),
+        reached("tests/a.py::far", 0.1),
+        reached("tests/vr_tile/passes/test_cse.py::beside", 4.0),
+        reached("tests/test_hoist.py::own", 3.0),
+    ]
     line = next(n for n, x in enumerate((ROOT / FILE).read_text().splitlines(), 1) if x.startswith("from "))
     mutant = Mutant(FILE, line, "none", ("",), ("",), (6, 7))
-    chosen = [t for t, _ in chosen_for(mutant, {"tests/a.py": {"tests": tests}})]
-    assert chosen == ["tests/test_hoist.py::own", "tests/a.py::first", "tests/a.py::other"]
+    chosen = [t for t, _ in chosen_for(mutant, found)]
+    beside = "tests/vr_tile/passes/test_cse.py::beside"
+    assert chosen == ["tests/test_hoist.py::own", beside, "tests/a.py::first", "tests/a.py::other"]
+
+
+def test_a_table_has_the_tests_of_what_imports_it() -> None:
+    table = "nautilus/core/functions/elementary.py"
+    user = next(f for f, names in imports().items() if "nautilus/core/functions/__init__.py" in names)
+    found = [Reached("tests/a.py::user", 1.0, {user: 1 << 40}), Reached("tests/a.py::far", 1.0, {FILE: 1 << 40})]
+    mutant = Mutant(table, 90, "none", ("",), ("",), (90, 91))
+    assert ("tests/a.py::user", 1.0) in chosen_for(mutant, found)
+
+
+def test_lines_of_a_test_are_recorded_once_for_each_state_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "reach.jsonl"
+    found = update(path, 2, [TEST])
+    assert {r.test for r in found} == {f"{TEST}::{title}" for title in TITLES}
+    body = range(min(function_lines((ROOT / FILE).read_text())), 10_000)
+    assert all(with_number(r.lines[FILE], body) for r in found)
+    text = path.read_text()
+    path.write_text(text + '{"test": "cut off')
+    assert update(path, 2, [TEST]) == found and path.read_text().startswith(text)
+    assert len(path.read_text().splitlines()) == len(TITLES) + 1, "nothing was recorded again"
+
+
+def test_trials_run_beside_each_other_and_none_begins_after_the_limit(tmp_path: Path) -> None:
+    text = (ROOT / FILE).read_text().splitlines()
+    line = next(n for n, x in enumerate(text, 1) if "def apply(" in x)
+    before = text[line - 1]
+    broken = Mutant(FILE, line, "none", (before,), (before.replace("apply", "applied"),), (line, line + 1))
+    campaign = Campaign(tmp_path, 2)
+    invalid = replace(broken, after=("def",))
+    assert {(m.after, o.verdict) for m, o in campaign.run([broken, invalid], (TEST,))} == {
+        (broken.after, "killed"), (("def",), "invalid"),
+    }  # fmt: skip
+    assert {row["verdict"] for row in campaign.results().values()} == {"killed", "invalid"}
+    assert not [*campaign.run([broken], (TEST,), limit=0.0)]
 
 
 def test_lines_of_functions() -> None:

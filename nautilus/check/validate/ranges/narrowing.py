@@ -75,8 +75,9 @@ def validate(program: Program) -> Verdict:
 
 def _narrowed(e: Expr) -> Iterator[tuple[Expr, float]]:
     for n in walk(e):
-        if isinstance(n, Op) and n.op == "narrow" and n.dtype in _LARGEST and n.args[0].dtype.is_float:
-            yield n.args[0], _LARGEST[n.dtype]
+        match n:
+            case Op(op="narrow", args=(a,)) if n.dtype in _LARGEST and a.dtype.is_float:
+                yield a, _LARGEST[n.dtype]
 
 
 @dataclass

@@ -54,7 +54,7 @@ def _scan(program: Program, d: Def) -> Def | None:
     for t in (a.name for a in d.par):
         bounds = [c for c in conditions if prefix(c, u, t) == _WHOLE]
         others = [c for c in conditions if c not in bounds]
-        for x, m in _hits(others[0]) if len(bounds) == len(others) == 1 else ():
+        for x, m in _hits(others[0]) if bounds and len(others) == 1 else ():
             if (before := _before(find_defs(program), d, (x, m), u, t)) is not None:
                 new = calc("select", calc("lt", integer(0), Var(u)), _changes(x, *before), TRUE)
                 return replace(d, op="max", guard=conjunction((bounds[0], new)))

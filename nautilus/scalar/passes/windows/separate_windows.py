@@ -103,7 +103,7 @@ class _Separable:
 
 def _separable(d: Def, s: Axis) -> _Separable | None:
     """``d`` with ``s`` reduced last; None where the invariants do not hold."""
-    if not d.is_reduction or d.at is not None or len(d.red) < 2 or (size(s) or 0) < 2:
+    if not d.is_reduction or d.at is not None or (size(s) or 0) < 2:
         return None
     if not all(_slides(d, a) for a in d.red):
         return None
