@@ -53,7 +53,7 @@ def _parts(record: Any, left_out: tuple[str, ...]) -> Iterator[str]:
 
 @cache
 def _recorded() -> dict[str, Any]:
-    return json.loads(RECORDED.read_text()) if RECORDED.exists() else {}  # type: ignore[no-any-return]
+    return json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
 
 
 @pytest.mark.parametrize("case", CASES)

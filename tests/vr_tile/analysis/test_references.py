@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.references import Element, Group
-from nautilus.vr_tile.ir import TileType, Value
+from nautilus.vr_tile.ir import Value
 
-V = Value("x", TileType((), DType.F32))
+V = Value("x", TileType(DType.F32, ()))
 FIRST = Element(V, V, V, 1.5, -2.0, V, V)
 
 
