@@ -13,7 +13,7 @@ import select
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -86,9 +86,11 @@ def attempts(
     """Each mutant with its outcome and the number of its tests, as they come; none is begun after ``until`` on the
     monotonic clock.
 
-    The outcome is ``unreached`` where no test reaches the file, and ``invalid`` where the mutant is no program.
+    The outcome is ``unreached`` where no test reaches the file, and ``invalid`` where the mutant is no program.  A test
+    that fails runs once more after the same tests without the mutant; where it fails there too, it depends on those
+    before it, and the mutant is tried again without it.
     """
-    running, queue = dict[int, tuple[Mutant, Trial, int]](), iter(wanted)
+    running, queue = dict[int, _Running](), iter(wanted)
     left = True
     while left or running:
         while left and len(running) < workers:
@@ -101,12 +103,39 @@ def attempts(
                 yield m, Outcome(problem or "unreached"), 0
                 continue
             trial = start(m.file, m.text, dict(tests))
-            running[trial.reader] = m, trial, len(tests)
+            running[trial.reader] = _Running(m, trial, dict(tests))
         ready, _, _ = select.select([*running], [], [], 1.0)
-        late = [r for r, (_, trial, _) in running.items() if r not in ready and time.monotonic() > trial.deadline]
+        late = [r for r, x in running.items() if r not in ready and time.monotonic() > x.trial.deadline]
         for reader in (*ready, *late):
-            m, trial, count = running.pop(reader)
-            yield m, trial.outcome(), count
+            x = running.pop(reader)
+            outcome = x.trial.outcome()
+            after = x.after(outcome)
+            if after is None:
+                yield x.mutant, x.killed or outcome, len(x.tests)
+            else:
+                running[after.trial.reader] = after
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A trial of ``mutant``, or of the file as it is after the mutant was ``killed``."""
+
+    mutant: Mutant
+    trial: Trial
+    tests: dict[str, float]
+    killed: Outcome | None = None
+
+    def after(self, outcome: Outcome) -> _Running | None:
+        """The next trial of the mutant; None where ``outcome`` is the last one."""
+        m = self.mutant
+        if self.killed is None and outcome.verdict == "killed" and outcome.by in self.tests:
+            names = [*self.tests]
+            first = {t: self.tests[t] for t in names[: names.index(outcome.by) + 1]}
+            return replace(self, trial=start(m.file, (ROOT / m.file).read_text("utf-8"), first), killed=outcome)
+        if self.killed is not None and outcome.verdict == "killed" and outcome.by in self.tests:
+            others = {t: s for t, s in self.tests.items() if t != outcome.by}
+            return _Running(m, start(m.file, m.text, others), others)
+        return None
 
 
 def _problem(m: Mutant) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from tests.mutation import campaign
 from tests.mutation.campaign import Campaign, chosen_for
 from tests.mutation.reach import FOLDERS, Reached, update, with_number
 from tests.mutation.sites import ROOMS, ROOT, Mutant, function_lines, imports, sources, statement_lines
-from tests.mutation.trial import trial
+from tests.mutation.trial import Outcome, trial
 
 TEST = "tests/vr_tile/passes/hoist.vr"
 FILE = "nautilus/vr_tile/passes/hoist.py"
@@ -103,13 +106,48 @@ def test_trials_run_beside_each_other_and_none_begins_after_the_limit(tmp_path: 
     line = next(n for n, x in enumerate(text, 1) if "def apply(" in x)
     before = text[line - 1]
     broken = Mutant(FILE, line, "none", (before,), (before.replace("apply", "applied"),), (line, line + 1))
-    campaign = Campaign(tmp_path, 2)
+    two = Campaign(tmp_path, 2)
     invalid = replace(broken, after=("def",))
-    assert {(m.after, o.verdict) for m, o in campaign.run([broken, invalid], (TEST,))} == {
+    assert {(m.after, o.verdict) for m, o in two.run([broken, invalid], (TEST,))} == {
         (broken.after, "killed"), (("def",), "invalid"),
     }  # fmt: skip
-    assert {row["verdict"] for row in campaign.results().values()} == {"killed", "invalid"}
-    assert not [*campaign.run([broken], (TEST,), limit=0.0)]
+    assert {row["verdict"] for row in two.results().values()} == {"killed", "invalid"}
+    assert not [*two.run([broken], (TEST,), limit=0.0)]
+
+
+def test_a_test_that_depends_on_those_before_it_kills_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the trials, the first and that of the file as it is fail at one test."""
+    verdicts = [
+        Outcome("killed", "b"),
+        Outcome("killed", "b"),
+        Outcome("survived"),
+        Outcome("killed", "a"),
+        Outcome("survived"),
+    ]
+    started = list[tuple[str, list[str]]]()
+
+    @dataclass(frozen=True)
+    class Done:
+        reader: int
+        deadline: float = math.inf
+
+        def outcome(self) -> Outcome:
+            return verdicts[len(started) - 1]
+
+    def start(file: str, text: str, tests: dict[str, float]) -> Done:
+        started.append(("mutant" if "applied" in text else "file", [*tests]))
+        return Done(os.open(os.devnull, os.O_RDONLY))
+
+    line = (ROOT / FILE).read_text().splitlines().index('    name = "hoist"')
+    mutant = Mutant(FILE, line + 1, "none", ('    name = "hoist"',), ('    name = "applied"',), (line + 1, line + 2))
+    monkeypatch.setattr(campaign, "start", start)
+    monkeypatch.setattr(campaign, "chosen_for", lambda *_: [("a", 1.0), ("b", 1.0), ("c", 1.0)])
+    (first,) = campaign.attempts([mutant], [], 1, 40.0, math.inf)
+    assert first == (mutant, Outcome("survived"), 2)
+    assert started == [("mutant", ["a", "b", "c"]), ("file", ["a", "b"]), ("mutant", ["a", "c"])]
+    (second,) = campaign.attempts([mutant], [], 1, 40.0, math.inf)
+    assert second == (mutant, Outcome("killed", "a"), 3)
+    assert started[3:] == [("mutant", ["a", "b", "c"]), ("file", ["a"])]
 
 
 def test_lines_of_functions() -> None:
