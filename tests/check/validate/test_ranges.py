@@ -93,6 +93,8 @@ def program(factor: str, guard: str = "j <= i + 13") -> Program:
     ("cast<f32>(V[j, d]) / 0.5", "j <= i + 13", "not decided"),
     ("cast<f32>(V[j, d]) * 0.5", "j <= i + 13", "proved"),
     ("1.0 / S[i, j]", "j <= i + 13", "not decided"),
+    ("l[i] * 1900.0", "true", "proved"),  # a sum of 33 exponentials that are at most 1
+    ("l[i] * 2000.0", "true", "not decided"),
 ])  # fmt: skip
 def test_a_factor_is_proved_finite_or_not_decided(factor: str, guard: str, status: str) -> None:
     assert validate(program(factor, guard)).status == status
