@@ -19,7 +19,8 @@ HERE = Path(__file__).parent
 os.environ["NAUTILUS_CACHE"] = "0"
 os.environ["NAUTILUS_DB"] = str(HERE / "no" / "database.jsonl")
 
-gc.set_threshold(2_000_000, 20)  # more than the command line has: IRs have no cycles, and tests keep a lot
+# more than the command line has: IRs have no cycles, and what tests keep is never looked through again
+gc.set_threshold(2_000_000, 20, 1_000_000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

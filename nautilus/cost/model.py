@@ -260,12 +260,20 @@ def _with_other_blocks(work: Any, waits: Any, active_blocks: int, memory: float 
     The active blocks queue for one multiprocessor, and for its share of the memory: mean value analysis of a closed
     network with two queues.
     """
+    shape = np.broadcast_shapes(np.shape(work), np.shape(waits))
+    work, waits = _alike(work), _alike(waits)
     working, loading, each = np.asarray(0.0), np.asarray(0.0), np.asarray(work)
     for n in range(1, active_blocks + 1):
         answer, loaded = work * (1.0 + working), memory * (1.0 + loading)
         each = (answer + loaded + waits) / n
         working, loading = answer / np.maximum(each, 1.0), loaded / np.maximum(each, 1.0)
-    return each
+    return np.broadcast_to(each, shape)
+
+
+def _alike(cycles: Any) -> Any:
+    """The only number in ``cycles``, or all of them where they differ."""
+    found = np.asarray(cycles)
+    return found.flat[0] if found.size > 1 and np.ptp(found) == 0 else found
 
 
 def _with_stalls(work: Any, stalls: Any, kernel: Work, active_blocks: int) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.index.sizes import nominal, volume
-from nautilus.core.numerics import distinct
+from nautilus.core.numerics import ranked
 from nautilus.core.records import dataclass
 from nautilus.cost.work import Access, Work
 from nautilus.ma_tile.ir.layout import Ints
@@ -68,8 +68,9 @@ def traffic(module: MemModule, work: Work, slots: int, m: Machine, l1_bytes: flo
     read += _read_again(module, work, boxes, slots, m.l2_bytes) * work.tiles
     written = float(sum(_size(module, name) for name in work.stored))
     found = _through_l1(module, work, boxes, slots, m, l1_bytes) * work.tiles
-    apart = sum(b.apart() * min(1.0, size / (KEPT * m.l2_bytes)) for b, size in zip(boxes, sizes, strict=True)) * scale
-    return Traffic(l2, min(read, max(l2, 1.0)) + written, written, found, apart if fits else 0.0)
+    shares = (min(1.0, size / (KEPT * m.l2_bytes)) for size in sizes)
+    apart = scale * sum(b.apart() * x for b, x in zip(boxes, shares, strict=True)) if fits else 0.0
+    return Traffic(l2, min(read, max(l2, 1.0)) + written, written, found, apart)
 
 
 def _through_l1(module: MemModule, work: Work, boxes: Sequence[_Box], slots: int, m: Machine, l1_bytes: float) -> float:
@@ -146,18 +147,21 @@ def _size(module: MemModule, name: str) -> int:
     return nominal(volume(b.shape)) * b.dtype.bytes
 
 
-def _apart(low: Any, high: Any) -> Any:
-    """The length of each box along an axis; of boxes that overlap, their shares of what they cover together."""
+def _apart(low: Any, high: Any, starts: int) -> Any:
+    """The length of each box along an axis; of boxes that overlap, their shares of what they cover together.
+
+    ``starts``: the number of different positions in ``low``.
+    """
     together = np.max(high) - np.min(low) + 1
-    return np.minimum(high - low + 1, together / len(distinct(low)))
+    return np.minimum(high - low + 1, together / starts)
 
 
 class _Box:
-    """The boxes of one buffer: for each tile the linear index of the first position, and the bytes."""
+    """The boxes of one buffer: for each tile a number for its first position, and the bytes."""
 
     def __init__(self, keys: Ints, size: NDArray[np.float64], sectors: NDArray[np.float64]) -> None:
-        self.keys, self.size, self.sectors = keys, size, sectors
-        _, self.where = np.unique(keys, return_inverse=True)
+        self.size, self.sectors = size, sectors
+        _, self.where = ranked(keys)
         largest = np.zeros(int(self.where.max()) + 1)
         np.maximum.at(largest, self.where, size)
         self.distinct = float(largest.sum())
@@ -166,16 +170,18 @@ class _Box:
     def of(module: MemModule, name: str, access: Access, n: int) -> _Box:
         """The boxes of buffer ``name`` in ``n`` tiles; positions outside the buffer read nothing."""
         b = module.buffer(name)
-        keys: Any = np.zeros(n, np.int64)
+        keys: Any = np.zeros(n, np.int64)  # in the order of the first positions, with few numbers between them
         size: Any = np.full(n, float(b.dtype.bytes))  # without what other boxes have as well
         moved: Any = size
-        factor = 1
+        factor = radix = 1
         reads: Any = True  # whether the box of a tile has a position
         for low, high, extent in reversed(list(zip(access.lows, access.highs, access.extents, strict=True))):
             most, reads = extent - 1, reads & (np.asarray(low) <= high)
             low, high = np.clip(low, 0, most), np.clip(high, 0, most)
-            keys = keys + low * factor
-            size = size * _apart(low, high)
+            starts, places = ranked(low.reshape(-1))
+            keys = keys + places.reshape(low.shape) * radix
+            size = size * _apart(low, high, len(starts))
+            radix *= len(starts)
             whole = factor * extent * b.dtype.bytes <= SECTOR  # one sector has all positions along the axis
             moved = moved * (extent if whole else high - low + 1)
             if not whole and factor * b.dtype.bytes < SECTOR:
@@ -187,12 +193,15 @@ class _Box:
     def of_blocks(self, step: int, count: int) -> float:
         """Bytes of the sectors of the distinct boxes of ``count`` tiles, each ``step`` after another."""
         first = slice(0, step * count, step)
-        _, at = np.unique(self.keys[first], return_index=True)
-        return float(self.sectors[first][at].sum())
+        where = self.where[first]
+        at = np.full(int(where.max()) + 1, -1)
+        at[where[::-1]] = np.arange(len(where))[::-1]  # of tiles with an equal box, the first one is written last
+        return float(self.sectors[first][at[at >= 0]].sum())
 
     def apart(self) -> float:
         """Bytes of the boxes that the last tile with an equal box, at least :data:`FAR` tiles before, has read."""
-        order = np.argsort(self.where, kind="stable")
+        where = self.where if int(self.where.max()) >> 16 else self.where.astype(np.uint16)  # sorted by its digits
+        order = np.argsort(where, kind="stable")
         same = self.where[order][1:] == self.where[order][:-1]
         return float(self.size[order][1:][same & (np.diff(order) >= FAR)].sum())
 
@@ -200,7 +209,7 @@ class _Box:
         """The distinct boxes that the tiles of every wave load."""
         count = int(self.where.max()) + 1
         pair = waves * count + self.where
-        distinct, inverse = np.unique(pair, return_inverse=True)
+        distinct, inverse = ranked(pair)
         size = np.zeros(len(distinct))
         np.maximum.at(size, inverse, self.size)
         all_of_them = np.bincount(inverse, weights=self.size)

@@ -109,6 +109,12 @@ class Price:
             return inf
         return estimate(module, self.context.arch).seconds
 
+    def of(self, kernel: str) -> Price:
+        """The time of modules of ``kernel`` alone, which the plans and the rungs of other kernels leave as it is."""
+        schedule, known = _DIVISIONS.plan_of(self.context.schedule, kernel), self.context.fallbacks
+        own = Fallbacks.of({kernel: known.steps(kernel)}, spilling=known.spilling & {kernel})
+        return Price(replace(self.context, schedule=schedule, fallbacks=own))
+
     @property
     def key(self) -> object:
         """What the time depends on besides the module."""
@@ -214,9 +220,10 @@ class Step:
         """
         divided, alone, refused = _DIVISIONS.of(module), list[Any](), list[Any]()
         for m in divided.alone:
-            own = dict(options)
+            name = m.kernels[0].name
+            own: dict[str, Any] = {n: x.of(name) if isinstance(x, Price) else x for n, x in options.items()}
             if "schedule" in own:
-                own["schedule"] = _DIVISIONS.plan_of(own["schedule"], m.kernels[0].name)
+                own["schedule"] = _DIVISIONS.plan_of(own["schedule"], name)
             idle = self.spec is not None and not _may_change(self.spec, m, own.get("schedule"))
             try:
                 alone.append(m if idle else self._remembered(made, m, own, kept)[0])

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from nautilus.core.expr.nodes import OPS
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.functions.arrays import erf
-from nautilus.core.numerics import eval_op, from_storage, reduce_array, round_to, storage_array, storage_numpy
+from nautilus.core.numerics import (
+    eval_op,
+    from_storage,
+    ranked,
+    reduce_array,
+    round_to,
+    storage_array,
+    storage_numpy,
+)
 from nautilus.core.types import FORMATS, DType, integer_limits, value_limits
 
 FLOATS = [DType.F32, DType.TF32, DType.F16, DType.BF16, DType.F8E4M3, DType.F8E5M2]
@@ -210,3 +218,15 @@ def test_half_a_power_is_no_root(shape: tuple[int, ...]) -> None:
     """numpy takes the root for an exponent of 0.5 that is one number."""
     found = eval_op("pow", [np.array([-np.inf, -4.0, 4.0]), np.full(shape, 0.5)], DType.F32)
     np.testing.assert_array_equal(found, [np.inf, np.nan, 2.0])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranked_is_what_sorting_gives(seed: int) -> None:
+    """Also for multiples of a step, which are counted, and with a number between them, which are not."""
+    rng = np.random.default_rng(seed)
+    step, most = int(rng.integers(1, 300)), int(rng.integers(1, 3000))
+    numbers = rng.integers(-50, most, int(rng.integers(1, 200))) * step - seed
+    for some in (numbers, numbers[:1], numbers + (np.arange(len(numbers)) == 3), numbers * (1 << 40)):
+        found, places = ranked(some)
+        expected, where = np.unique(some, return_inverse=True)
+        assert np.array_equal(found, expected) and np.array_equal(places, where)

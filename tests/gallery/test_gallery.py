@@ -8,19 +8,23 @@ from __future__ import annotations
 import os
 import re
 from datetime import date
+from math import prod
 from pathlib import Path
 
 import pytest
 
 from nautilus.core.errors import NautilusError
+from nautilus.core.expr.nodes import Reduce, walk
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
+from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.ir.ops import MmaOp, walk_ops
 from tests.endtoend.support import at_all_levels, complaints
 from tests.shipped import FOLDERS, MORE, ROOT
 
 ASKED = os.environ.get("NAUTILUS_GALLERY", str(date.today().toordinal()))
 COMPILED, CHECKED = 8, 24  # specs that are compiled on one day
+TERMS = 1_200_000  # terms of a definition above which a spec is checked at smaller sizes
 
 #: products that run without matrix instructions, and why
 SCALAR = {
@@ -73,6 +77,14 @@ def test_compiles_at_its_own_sizes(path: Path) -> None:
     assert not scalar or name_of(path) in SCALAR
 
 
+def valid(path: Path, sizes: dict[str, int]) -> Spec | None:
+    """The spec at ``sizes``; None where it is not valid there."""
+    try:
+        return load_spec(path, dims=sizes)
+    except NautilusError:
+        return None
+
+
 def tiny(path: Path) -> dict[str, int] | None:
     """Sizes of a few elements at which the spec is valid: different ones where that is possible, else equal ones.
 
@@ -82,12 +94,26 @@ def tiny(path: Path) -> dict[str, int] | None:
     for least in (5, 6, 8, 12, 16, 32):
         for step in (1, 0):
             sizes = {d.name: min(d.value or 1, least + step * n) for n, d in enumerate(dims)}
-            try:
-                load_spec(path, dims=sizes)
-            except NautilusError:
-                continue
-            return sizes
+            if (spec := valid(path, sizes)) is not None:
+                return with_fewer_terms(path, spec, sizes)
     return None
+
+
+def with_fewer_terms(path: Path, spec: Spec, sizes: dict[str, int]) -> dict[str, int]:
+    """``sizes`` with the first ones from 3 to 5 where ``spec`` has many terms and stays valid."""
+    for n, name in enumerate(sizes):
+        if terms(spec) <= TERMS:
+            break
+        fewer = sizes | {name: min(sizes[name], 3 + n % 3)}
+        if (found := valid(path, fewer)) is not None:
+            spec, sizes = found, fewer
+    return sizes
+
+
+def terms(spec: Spec) -> int:
+    """The terms of the longest definition of ``spec``, each dim that is known only at launch counted once."""
+    found = [[*d.axes, *(a for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes)] for d in spec.definitions]
+    return max((prod(a.extent for a in axes if isinstance(a.extent, int)) for axes in found), default=0)
 
 
 @pytest.mark.parametrize("path", today(CHECKED), ids=name_of)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -16,61 +16,66 @@ _MEMBER = re.compile(r"``([A-Z]\w+)\.(\w+)``")
 _LIBRARY = {"ctypes", "json"}
 
 
-@cache
-def trees() -> dict[Path, ast.Module]:
-    return {p: ast.parse(p.read_text()) for p in sorted((ROOT / "nautilus").rglob("*.py"))}
+@dataclass(frozen=True)
+class Known:
+    """What the package defines. ``names``: all; ``members``: by class, several of which may have one name."""
+
+    names: set[str]
+    members: dict[str, set[str]]
+    documented: list[tuple[Path, str]]  # the docstrings with their files
+
+
+def paths() -> list[Path]:
+    return sorted((ROOT / "nautilus").rglob("*.py"))
 
 
 @cache
 def modules() -> frozenset[str]:
     """The modules by their full names and by every end of them."""
-    paths = (p.relative_to(ROOT).with_suffix("") for p in trees())
-    names = (".".join(p.parts).removesuffix(".__init__").split(".") for p in paths)
+    files = (p.relative_to(ROOT).with_suffix("") for p in paths())
+    names = (".".join(p.parts).removesuffix(".__init__").split(".") for p in files)
     return frozenset(".".join(parts[n:]) for parts in names for n in range(len(parts))) | _LIBRARY
 
 
-def bound(node: ast.AST) -> Iterator[str]:
-    """Every name that ``node`` and the nodes in it define."""
-    for n in ast.walk(node):
-        match n:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
-                yield name
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
-                yield name
-
-
 @cache
-def defined() -> frozenset[str]:
-    return frozenset(name for tree in trees().values() for name in bound(tree))
+def known() -> Known:
+    """One traversal of all files, whose trees are large."""
+    found = Known(set(), {}, [])
+    for path in paths():
+        todo: list[tuple[ast.AST, tuple[set[str], ...]]] = [(ast.parse(path.read_text()), (found.names,))]
+        while todo:
+            node, inside = todo.pop()
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                found.documented.append((path, ast.get_docstring(node, clean=False) or ""))
+            if isinstance(node, ast.ClassDef):
+                inside = (*inside, found.members.setdefault(node.name, set()))
+            if name := bound(node):
+                for names in inside:
+                    names.add(name)
+            todo += ((child, inside) for child in ast.iter_child_nodes(node))
+    return found
 
 
-@cache
-def members() -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
-    for tree in trees().values():
-        for n in ast.walk(tree):
-            if isinstance(n, ast.ClassDef):  # several classes may have one name
-                found.setdefault(n.name, set()).update(bound(n))
-    return {name: frozenset(names) for name, names in found.items()}
+def bound(node: ast.AST) -> str:
+    """The name that ``node`` itself defines, if any."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+            return name
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            return name
+    return ""
 
 
 def unknown(text: str) -> list[str]:
     """The references in ``text`` that name nothing."""
     missing = [m[0] for m in _MODULE.finditer(text) if m[1] not in modules()]
-    missing += [m[0] for m in _ROLE.finditer(text) if m[1].rpartition(".")[2] not in defined()]
-    return missing + [m[0] for m in _MEMBER.finditer(text) if m[2] not in members().get(m[1], {m[2]})]
+    missing += [m[0] for m in _ROLE.finditer(text) if m[1].rpartition(".")[2] not in known().names]
+    return missing + [m[0] for m in _MEMBER.finditer(text) if m[2] not in known().members.get(m[1], {m[2]})]
 
 
 def test_references_in_docstrings_name_what_there_is() -> None:
-    documented = ast.Module | ast.ClassDef | ast.FunctionDef
-    found = [
-        f"{path.relative_to(ROOT)}: {reference}"
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, documented)
-        for reference in unknown(ast.get_docstring(node, clean=False) or "")
-    ]
-    assert not found
+    documented = known().documented
+    assert not [f"{path.relative_to(ROOT)}: {x}" for path, text in documented for x in unknown(text)]
 
 
 def test_unknown_references_are_found() -> None:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from nautilus.core.errors import InternalError, VerifyError
+from nautilus.core.fallbacks import PLAIN, Fallbacks
 from nautilus.core.passes import CertifyingPass
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.driver import Request, compile_file
 from nautilus.passes.dumps import read_header
 from nautilus.passes.instruments import DumpDir, Print, Time, Verify
 from nautilus.passes.loading import bind, load, load_pass
-from nautilus.passes.manager import Context, Pipeline, Record, forget_trials, steps
+from nautilus.passes.manager import Context, Pipeline, Price, Record, forget_trials, steps
 from nautilus.passes.pipelines import MA_TILE, STAGES, Only
 from tests.passes import fake
 from tests.shipped import SPECS
@@ -193,3 +194,14 @@ def test_passes_of_warpgroups_change_no_other_kernel() -> None:
         compile_file(Request(path, "sm_80"), [Tries()])
     marked = {p.name for p in MA_TILE.passes if p.only is Only.WARPGROUPS}
     assert marked and len(tried) == 2 * len(marked) and set(tried) == marked
+
+
+def test_a_kernel_is_priced_once_whatever_the_plans_of_others_are() -> None:
+    def price(beside: KernelPlan, steps: dict[str, int]) -> Price:
+        plans = (KernelPlan("a", ("a",), ()), beside)
+        return Context(schedule=Schedule(kernels=plans), fallbacks=Fallbacks.of(steps)).price
+
+    plain, other = KernelPlan("b", ("b",), ()), KernelPlan("b", ("b",), (), phases=(("b",),))
+    one, same, moved = price(plain, {}), price(other, {"b": PLAIN}), price(plain, {"a": PLAIN})
+    assert one.of("a").key == same.of("a").key
+    assert one.of("b").key != same.of("b").key and one.of("a").key != moved.of("a").key

@@ -36,9 +36,11 @@ Function = tuple[Expr, tuple[Axis, ...], tuple[Expr, ...]]  # a function, its ax
 
 def quotients(e: Expr, axis: str) -> frozenset[int]:
     """Every ``G`` with which ``e`` has ``axis // G``; 0 for ``axis`` otherwise."""
+    if axis not in free_vars(e):
+        return frozenset()
     match e:
-        case Var(name=name):
-            return frozenset({0}) if name == axis else frozenset()
+        case Var():
+            return frozenset({0})
         case Op(op="floordiv", args=(Var(name=name), Const(value=n))) if name == axis and n > 1:
             return frozenset({int(n)})
     return frozenset().union(*(quotients(c, axis) for c in children(e)))

@@ -23,10 +23,11 @@ class Dce:
 
     def apply(self, module: TileModule) -> TileModule:
         """``module`` without dead ops."""
-        return each_kernel(module, _kernel)
+        return each_kernel(module, clean)
 
 
-def _kernel(k: TileKernel) -> TileKernel:
+def clean(k: TileKernel) -> TileKernel:
+    """``k`` without dead ops."""
     body, _ = _block(k.body, set())
     return k if body == k.body else replace(k, body=body)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nautilus.driver import Request
+from nautilus.driver import Request, Result
+from nautilus.passes.selection.with_variants import _Candidates
+
+Compile = Callable[[Request], Result]
 
 PRODUCT = """
 dim M = runtime <= 16384, N = 4096, K = 4096
@@ -18,3 +22,8 @@ C[i, j] = sum[k](A[i, k] * B[k, j])
 
 def request(text: str, **more: Any) -> Request:
     return Request(Path("given.naut"), "sm_90a", text=text.lstrip(), variants=4, **more)
+
+
+def compiled_once(compile_one: Compile) -> Compile:
+    """``compile_one`` with the result, or the refusal, that it had for an equal request before."""
+    return _Candidates(compile_one).compile

@@ -28,14 +28,16 @@ from nautilus.passes.selection.dispatch_tree import Candidate
 from nautilus.passes.selection.variants import dropped_by, find
 from nautilus.passes.selection.with_variants import accepting_spills, with_variants
 from nautilus.runtime.nvrtc import Resources
-from tests.passes.selection.products import request
+from tests.passes.selection.products import Compile, request
 
 
-def test_a_variant_that_failed_is_left_out(product: tuple[Request, Result], found: Variants) -> None:
+def test_a_variant_that_failed_is_left_out(product: tuple[Request, Result], found: Variants, compiled: Compile) -> None:
+    given, general = product
     failed = found.all[0]
     kernel = next(k.name for k in failed.module.kernels if k.name in {p.name for p in failed.schedule.kernels})
     assert not [*dropped_by(failed, f"other.{kernel}")]
-    again = find(*product, compile_variant, [*dropped_by(failed, f"{failed.module.name}.{kernel}")])
+    dropped = [*dropped_by(failed, f"{failed.module.name}.{kernel}")]
+    again = find(replace(given, verified_later=True), general, compiled, dropped)
     assert again is None or failed.name not in [v.name for v in again.all]
 
 
@@ -77,13 +79,13 @@ def test_a_smaller_plan_is_made_in_place_of_one_under_bounds_that_ptxas_refused(
 
 
 def test_the_next_plan_for_fixed_sizes_is_tried_where_ptxas_refused_the_first_one(
-    product: tuple[Request, Result], found: Variants
+    product: tuple[Request, Result], found: Variants, compiled: Compile
 ) -> None:
     """Few rows would have the plan of many rows otherwise."""
     failed = next(v for v in found.all if v.name == "M16")
     (dropped,) = dropped_by(failed, f"{failed.module.name}.{failed.schedule.kernels[0].name}")
     given, general = product
-    schedules = variants._Schedules(given, general.modules["spec"], compile_variant)
+    schedules = variants._Schedules(replace(given, verified_later=True), general.modules["spec"], compiled)
     first = schedules.fixed("M16", {"M": 16}, MA_TILE.name)
     second = schedules.fixed("M16", {"M": 16}, MA_TILE.name, dropped.refusals)
     assert first is not None and is_refused(first, dropped.refusals)
@@ -206,8 +208,12 @@ def test_the_variant_for_unaligned_tensors_is_kept_with_spilled_registers() -> N
     assert found is not None and found.variants is not None and found.variants.unaligned is not None
 
 
-def test_the_variants_by_sizes_stay_where_ptxas_refuses_the_one_for_unaligned_tensors() -> None:
+def test_the_variants_by_sizes_stay_where_ptxas_refuses_the_one_for_unaligned_tensors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It is planned again once.  Without any, the launcher demands what the others promise."""
+    monkeypatch.setattr(variants, "PLANNED", {1: (16, 4096)})
+    monkeypatch.setattr(variants, "GRID", {1: (1, 16, 1024, 16384)})
     text = """
     dim M = runtime <= 16384, N = 4096, K = 4096
     input A: f16[M, K] strided
@@ -244,16 +250,15 @@ def test_a_kernel_that_computes_tiles_again_may_spill_registers() -> None:
     assert [name.partition(".")[2] for name in accepting_spills(v)] == ["Y_masked"]
 
 
-def test_the_assembler_sees_the_kernels_of_each_variant_once(product: tuple[Request, Result]) -> None:
-    given, general = product
+def test_the_assembler_sees_the_kernels_of_each_variant_once(accepted: Result) -> None:
+    made = accepted
     shown: list[CudaModule] = []
 
     def check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
         shown.append(module)
         return "", ()
 
-    made = with_variants(given, general, compile_variant, lambda made: ())
-    assert made is not None and made.variants is not None
+    assert made.variants is not None
     modules = [v.module for v in made.variants.all]
     first = next(m for m in modules if doubtful(m, "sm_90a"))
     others = [m for m in modules if m is not first and doubtful(m, "sm_90a")]
@@ -277,7 +282,7 @@ def test_the_assembler_sees_the_kernels_of_each_variant_once(product: tuple[Requ
 
 
 def test_verifiers_run_on_all_modules_of_the_variants_that_are_used(
-    product: tuple[Request, Result], monkeypatch: pytest.MonkeyPatch
+    product: tuple[Request, Result], compiled: Compile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[int] = []
 
@@ -285,25 +290,23 @@ def test_verifiers_run_on_all_modules_of_the_variants_that_are_used(
         shown.append(len([r for r in later.records if r.stage is MA_TILE]))
 
     monkeypatch.setattr(VerifyLater, "verify", verify)
-    made = with_variants(*product, compile_variant, lambda made: ())
+    made = with_variants(*product, compiled, lambda made: ())
     assert made is not None and made.variants is not None
     others = [v for v in made.variants.all if v.name != variants.GENERAL]
     assert len(shown) == len(others) and all(n == len(steps(MA_TILE)) for n in shown)
 
 
 def test_a_variant_that_exceeds_a_limit_on_the_way_is_dropped(
-    product: tuple[Request, Result], monkeypatch: pytest.MonkeyPatch
+    product: tuple[Request, Result], found: Variants, compiled: Compile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = with_variants(*product, compile_variant, lambda made: ())
-    assert first is not None and first.variants is not None
-    bad = next(v for v in first.variants.all if v.name != variants.GENERAL)
+    bad = next(v for v in found.all if v.name != variants.GENERAL)
 
     def verify(later: VerifyLater) -> None:
         if later.records[-1].module.kernels == bad.module.kernels:
             raise TargetLimitError("ma-tile", "threads of a block", bad.module.kernels[0].name, "too many")
 
     monkeypatch.setattr(VerifyLater, "verify", verify)
-    second = with_variants(*product, compile_variant, lambda made: ())
+    second = with_variants(*product, compiled, lambda made: ())
     assert second is None or (second.variants is not None and bad.name not in [v.name for v in second.variants.all])
 
 

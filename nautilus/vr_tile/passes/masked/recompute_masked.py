@@ -41,6 +41,7 @@ from nautilus.core.functions.parts import PARTS, STORED
 from nautilus.core.index.sizes import Extent, as_extent, blocks, extent_expr, volume
 from nautilus.core.ops import Kind, map_fields
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity, first_equal
 from nautilus.core.schedule import MappingPlan, Schedule, WarpgroupPlan, mapping_of
 from nautilus.core.schedule.mapping import is_fused_into_consumer
 from nautilus.core.schedule.recomputed import ROWS, recomputing
@@ -64,7 +65,7 @@ from nautilus.vr_tile.ir import (
     results,
     walk_ops,
 )
-from nautilus.vr_tile.passes.dce import Dce
+from nautilus.vr_tile.passes.dce import clean
 from nautilus.vr_tile.rewriting import Peephole, copies, each_op
 from nautilus.vr_tile.rewriting.finite_factors import is_plain, met, tests
 from nautilus.vr_tile.rewriting.rank_one import rank_one
@@ -95,10 +96,26 @@ class RecomputeMasked:
         planned = self.schedule.kernels if self.schedule is not None else ()
         combined = {x.name for x in planned if is_fused_into_consumer(x.mapping)}
         for k in module.kernels:
-            work = _Rewrite(k, names, mapping_of(self.schedule, k.name), k.name in combined)
-            kernels += work.kernels()
-            buffers += [f.buffer for f in work.flags]
-        return Dce().apply(replace(module, buffers=tuple(buffers), kernels=tuple(kernels)))
+            taken = frozenset(n for n in names if n.startswith(k.name))  # new names begin with that of the kernel
+            mapping = mapping_of(self.schedule, k.name)
+            made, flags = _replaced(k, first_equal(mapping), k.name in combined, first_equal(taken))
+            kernels += made
+            buffers += flags
+            names |= {b.name for b in flags} | {x.name for x in made}
+        return replace(module, buffers=tuple(buffers), kernels=tuple(kernels))
+
+
+@by_identity(256)
+def _replaced(
+    k: TileKernel, mapping: MappingPlan | None, alone: bool, taken: frozenset[str]
+) -> tuple[tuple[TileKernel, ...], tuple[Buffer, ...]]:  # fmt: skip
+    """The kernels that replace ``k``, without dead ops, and the buffers of their flags.
+
+    Compilations of several plans have most kernels in common.  ``alone``: as for :class:`_Rewrite`; ``taken``: names.
+    """
+    work = _Rewrite(k, {*taken}, mapping, alone)
+    kernels = tuple(map(clean, work.kernels()))
+    return kernels, tuple(f.buffer for f in work.flags)
 
 
 def _inexact(k: TileKernel) -> tuple[DotOp, ...]:

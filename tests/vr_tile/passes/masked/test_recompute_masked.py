@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,15 @@ def test_garbage_behind_a_mask_reaches_no_other_row(title: str, value: float, ro
         want, got = (run_module(m, inputs, {}, "real")["O"] for m in (before, after))
     np.testing.assert_allclose(got, want)
     assert np.isfinite(want[:row]).all()
+
+
+def test_a_kernel_that_several_modules_have_is_rewritten_once() -> None:
+    before = input_of(next(iter(CASES.values())))
+    beside = replace(before, kernels=(*before.kernels, replace(before.kernels[0], name="second")))
+    after, again = (RecomputeMasked().apply(m).kernels for m in (before, beside))
+    assert all(a is b for a, b in zip(after, again, strict=False))
+    taken = replace(beside, buffers=(*before.buffers, replace(before.buffers[0], name=f"{before.kernels[0].name}_nan")))
+    assert RecomputeMasked().apply(taken).kernels[0] != after[0]  # the flags have another name
 
 
 def test_an_operand_behind_the_mask_on_either_side() -> None:
