@@ -50,6 +50,14 @@ class Fenced:
     span: Span
 
 
+@dataclass(frozen=True, slots=True)
+class FencedSteps(Fenced):
+    """A recurrence of ``steps`` steps that would run in chunks of ``length`` steps under a promise about inputs."""
+
+    steps: int
+    length: int
+
+
 def finite_inputs(spec: Promises | None) -> frozenset[str]:
     """The inputs all of whose elements have a finite bound on both sides."""
     facts = () if spec is None else spec.facts

@@ -92,7 +92,7 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs, promised_ranges
+from nautilus.scalar.analysis.contractions.promises import FencedSteps, Promises, finite_inputs, promised_ranges
 from nautilus.scalar.analysis.contractions.terms import never_infinite
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, reads_of
 from nautilus.scalar.analysis.states.computed_operands import computed_operands
@@ -110,7 +110,6 @@ from nautilus.scalar.passes.recurrences.chunk_recurrences import (
     FEWEST,
     ROUNDED,
     STEP,
-    FencedSteps,
     bounded,
     chunk_length,
     sized,

@@ -14,10 +14,14 @@ Legality.  ``|a| <= 1`` has to be proved, from the value ranges of expressions, 
 (``assume 0 <= gamma <= 1``), or because ``a`` is relative to a running maximum
 (:mod:`nautilus.scalar.analysis.states.references`).  Then ``|f| <= 1``, and every intermediate is at most the sum of
 the magnitudes of the terms of ``h``, so that nothing overflows that did not before, and errors are not amplified.  A
-factor that is not 0 is kept at :data:`LEAST` at least: it does not underflow, so an infinite state stays infinite, and
-what the change adds is too small to matter beside the state.  A step that leaves the state out by a condition forgets
-inf and NaN: a flag says that a chunk has such a step.  Integers have none of that: they wrap, with the same result in
-any order.
+factor that is not 0 is kept at a least magnitude
+(:data:`~nautilus.scalar.analysis.states.exponents.LEAST`): it does not underflow, so an infinite state stays infinite,
+and what the change adds is too small to matter beside the state.  A step that leaves the state out by a condition
+forgets inf and NaN: a flag says that a chunk has such a step.  Integers have none of that: they wrap, with the same
+result in any order.
+
+The states at the ends of many chunks are a linear recurrence themselves, with factors of at most 1, and run in
+chunks too (:mod:`nautilus.scalar.analysis.states.chunk_steps`).
 
 Profitability.  A step costs :data:`STEP` microseconds and the time of its instructions in one warp at least, whatever
 the number of positions.  In chunks all tensors are read twice and all work is done twice, but states are written once.
@@ -55,9 +59,9 @@ from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, promised_ranges
+from nautilus.scalar.analysis.contractions.promises import FencedSteps, Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of, writes_of
-from nautilus.scalar.analysis.states.exponents import LEAST
+from nautilus.scalar.analysis.states.chunk_steps import AGAIN, kept, steps_in_a_row
 from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, reductions, steps_back
 from nautilus.scalar.analysis.states.recurrences import ISSUES, RATE, Form, form_of, read_slots, step_slots
 from nautilus.scalar.analysis.states.references import below_reference
@@ -96,28 +100,28 @@ class ChunkRecurrences(CertifyingPass[Program]):
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with recurrences in chunks, and a certificate for each state."""
         certificates: list[Certificate] = []
-        given = promised_ranges(self.spec)
-        for k in program.kernels:
+        given, again = dict(promised_ranges(self.spec)), set[str]()
+        todo = list(program.kernels)
+        while todo:
+            k = todo.pop(0)
             form = form_of(k) if is_recurrence(k) else None
             states = None if form is None else linear_states(form)
             if form is None or states is None or not all(bounded(program, form, s, given) for s in states):
                 continue
             steps = sized(form.step)
             fewest = FEWEST if self.always and isinstance(steps, int) else 0
-            length = self.length or chunk_length(program, form, states) or fewest
+            chosen = chunk_length(program, form, states)
+            length = chosen if k.name in again else self.length or chosen or fewest
             if not 0 < length < at_most(steps) or not may_cut(form, length):
                 continue
-            program = ChunkKernels(program, k, form, states, length).program()
+            made = ChunkKernels(program, k, form, states, length)
+            program = made.program()
             certificates += [_certificate(s) for s in states]
+            if isinstance(steps, int):
+                again |= {b.name for b in made.ends.values()}
+                given |= dict.fromkeys(made.factors, (-1.0, 1.0))
+                todo += [x for x in made.kernels if x.name in again]
         return program, tuple(certificates)
-
-
-@dataclass(frozen=True, slots=True)
-class FencedSteps(Fenced):
-    """A recurrence of ``steps`` steps that would run in chunks of ``length`` steps under a promise about inputs."""
-
-    steps: int
-    length: int
 
 
 def fenced(program: Program, spec: Promises | None) -> tuple[FencedSteps, ...]:
@@ -189,7 +193,9 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     whole_chunks = (n for n in range(wanted, wanted // 4, -1) if steps % n == 0)
     even = [n for n in range(wanted // 2, 8 * wanted + 1) if steps % n == 0 and n % VECTOR == 0]
     even = [n for n in even if n % LINES == 0] or even
-    best = min(even, key=lambda n: n + END * (steps // n), default=wanted)
+    even += [LINES] if steps % LINES == 0 else []
+    in_a_row = steps_in_a_row if isinstance(size, int) and all(isinstance(s, State) for s in states) else int
+    best = min(even, key=lambda n: n + END * in_a_row(steps // n), default=wanted)
     length = next(whole_chunks, best) if reductions(form) else best
     chunks = -(-steps // length)
     alone, step = step_slots(form)
@@ -197,7 +203,7 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     latency, work = STEP + ISSUE * alone, places * (step + read_slots(form))
     whole = max(steps * latency, work, bytes_ / RATE)
     ends = sum(volume[s.name] // steps for s in states) * chunks * _ENDS
-    cut = (2 * length + chunks) * latency + 2 * LAUNCH + max(2 * work, (bytes_ + again + ends) / RATE)
+    cut = (2 * length + in_a_row(chunks)) * latency + 2 * LAUNCH + max(2 * work, (bytes_ + again + ends) / RATE)
     return length if cut < GAIN * whole else 0
 
 
@@ -255,7 +261,10 @@ class ChunkKernels:
         self.given, self.kernel, self.form, self.states, self.length = program, k, form, states, length
         self.steps = sized(form.step)
         self.count = blocks(self.steps, length)
+        self.whole = _is_whole(self.steps, length)
         self.earlier_chunks = before_last(self.steps, length)
+        if self.whole and isinstance(self.count, int) and self.count >= AGAIN:
+            self.earlier_chunks = self.count  # whole chunks of chunks, too, whose elements are vectors
         taken = {loop.var for loops, _ in statements(k.body) for loop in loops}
         self.chunk = unused(f"{form.step.var}_chunk", taken)
         self.place = unused(f"{form.step.var}_step", taken | {self.chunk})
@@ -264,9 +273,9 @@ class ChunkKernels:
         self.kernels: list[Kernel] = []
         self.parts: dict[tuple[Loop, ...], list[_Part]] = {}
         self.ends: dict[str, Buffer] = {}
+        self.factors: list[str] = []  # of floats
         self.running: dict[str, str] = {}
         others = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
-        self.whole = _is_whole(self.steps, length)
         sums = frozenset[str]() if self.whole else reductions(form)
         self.sums = {n: self.sum_here(program.buffer(n)) for n in sorted(sums)}
         self.buffers += self.sums.values()
@@ -300,7 +309,8 @@ class ChunkKernels:
         some = None if never else forgets
         rest = self.ended(s, "rest", s.own, lambda x: _stepped(s, x), s.rest)
         varying = self.needed(s, factor)
-        factors = self.ended(s, "factor", varying, lambda x: _kept(factor, x), factor)
+        factors = self.ended(s, "factor", varying, lambda x: kept(factor, x), factor)
+        self.factors += [factors.name] if s.value.dtype.is_float else []
         flags = None
         if some is not None:
             none, whole = number(0, s.value.dtype), one
@@ -484,17 +494,3 @@ class ChunkKernels:
 def _stepped(state: State, x: Expr) -> Expr:
     """The value of a step of ``state`` from the state ``x``."""
     return rewrite(state.value, lambda e: x if e == state.before else None)
-
-
-def _kept(factor: Expr, before: Expr) -> Expr:
-    """The product of ``factor`` and ``before``, which is not 0 unless one of them is."""
-    dtype = factor.dtype
-    zero, least = Const(0.0, dtype), Const(LEAST, dtype)
-    product = Op("mul", (factor, before), dtype)
-    if dtype.is_int or (isinstance(factor, Const) and abs(factor.value) == 1):
-        return product
-    small = calc("lt", Op("abs", (product,), dtype), least)
-    both = calc("and", calc("ne", factor, zero), calc("ne", before, zero))
-    negative = calc("ne", calc("lt", factor, zero), calc("lt", before, zero))
-    kept = calc("select", negative, Const(-LEAST, dtype), least)
-    return calc("select", calc("and", small, both), kept, product)

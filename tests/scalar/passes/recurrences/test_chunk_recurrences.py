@@ -15,6 +15,7 @@ from nautilus.frontend.spec import Spec
 from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.recurrences import chunk_recurrences
 from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkRecurrences
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.recurrences.tile_recurrences import TileRecurrences
@@ -151,6 +152,30 @@ def test_inf_and_nan_are_where_the_recurrence_has_them(name: str, seed: int) -> 
     same_special_values(spec, want, got)
 
 
+@pytest.mark.parametrize("name", ["a gate", "returns", "two states", "positions in episodes"])
+@pytest.mark.parametrize("again", [8, 1000])
+def test_the_ends_of_chunks_run_in_chunks(name: str, again: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 64 or more steps, 16 chunks, of whose ends there are 4 chunks, which have 4 ends.
+
+    ``again``: from how many chunks on the last one has an end too.
+    """
+    monkeypatch.setattr(chunk_recurrences, "chunk_length", lambda *_: 4)
+    monkeypatch.setattr(chunk_recurrences, "AGAIN", again)
+    spec = load_text(CASES[name])
+    before, after = chunked(spec, 4)
+    assert sum(b.name.endswith("_end_end") for b in after.buffers) >= 1
+    sound(after)
+    tiled = TileRecurrences().apply(after)
+    agree(spec, tiled, generate(spec, "random").arrays, 1e-5)
+    if name == "positions in episodes":
+        return
+    for seed in range(3):
+        given = spoilt(generate(spec, "random", seed), seed)
+        numbers = {**given.scalars, **given.sizes}
+        want, got = (run_program(p, given.arrays, numbers, "typed") for p in (before, tiled))
+        same_special_values(spec, want, got)
+
+
 def same_special_values(spec: Spec, want: Mapping[str, Array], got: Mapping[str, Array]) -> None:
     """The outputs ``got`` have NaN and inf where ``want`` has them; the other elements agree to 1e-5 of the largest."""
     for t in spec.outputs:
@@ -220,4 +245,12 @@ def test_the_states_at_the_ends_of_chunks_are_few(steps: int, chunks: int) -> No
     text += "recur Y[b, n] = 0.5 * Y[b, n - 1] + X[b, n] if n > 0 else X[b, 0]\n"
     made = ChunkRecurrences().apply(lower(load_text(text, "given.naut")))
     shapes = {b.name: b.shape for b in made.buffers}
-    assert shapes["Y_end"] == (64, chunks - 1)
+    assert shapes["Y_end"] == (64, chunks - 1) and "Y_end_end" not in shapes
+
+
+def test_a_sequence_of_millions_of_steps_has_chunks_of_chunks() -> None:
+    text = "dim N = 8388608\ninput A: f32[N]\ninput X: f32[N]\noutput Y: f32[N]\nassume abs(A[n]) <= 1\n"
+    text += "recur Y[n] = A[n] * Y[n - 1] + X[n] if n > 0 else X[0]\n"
+    spec = load_text(text, "given.naut")
+    shapes = {b.name: b.shape for b in ChunkRecurrences(spec).apply(lower(spec)).buffers}
+    assert [shapes[f"Y{'_end' * n}"] for n in (1, 2, 3)] == [(1 << 17,), (1024,), (15,)]
