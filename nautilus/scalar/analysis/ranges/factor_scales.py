@@ -18,6 +18,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.precision import is_streamed
+from nautilus.scalar.analysis.ranges.window_places import window_places
 from nautilus.scalar.analysis.value_range import Ranges
 
 FITS_F16 = 65504.0 * (1 + 2.0**-13)  # rounding errors of f32 below 2^-13 do not reach 65520
@@ -119,6 +120,8 @@ def _unbounded(d: Def, factor: Expr, defs: Mapping[str, Def]) -> tuple[Expr | No
 
 def _of_largest(d: Def, factor: Expr, defs: Mapping[str, Def]) -> Scale | None:
     """The scale from the largest finite magnitude of ``factor``; None where its maximum has no loop of its own."""
+    if (found := window_places(d, factor)) is not None:  # one maximum for all windows, which share elements
+        d, factor = replace(d, par=found.par, red=found.red, guard=found.guard), found.element
     # A maximum without the condition would let what the condition excludes reach the result.
     held = frozenset() if d.guard is None else free_vars(d.guard)
     par, red = (tuple(a for a in axes if a.name in free_vars(factor) | held) for axes in (d.par, d.red))

@@ -13,6 +13,9 @@ window inside, padded to whole MMAs under a condition.
 The condition of the product may say that the operands are inside of their tensors and no more.  Elements outside are
 stored as 0, and a temp states this as its support, so that no mask is needed in the loop.
 
+An operand that is computed is stored first (:mod:`nautilus.scalar.rewriting.computed_windows`), also where copies of
+boxes load its windows as they are.
+
 The pass takes the division that :mod:`nautilus.targets.window_rates` predicts to be fastest, where the prediction is at
 most :data:`~nautilus.targets.window_rates.WINDOWS_SHARE` of that of a product by warps: on targets with warpgroup MMAs,
 for operands of 16 bits, and for those of f32 in precision fast.
@@ -49,6 +52,7 @@ from nautilus.scalar.passes.axes.flatten_contractions import contracted
 from nautilus.scalar.passes.operands.store_shifted import conditions, is_box
 from nautilus.scalar.passes.pack import pack
 from nautilus.scalar.rewriting import all_defs, axis_assumptions, equal_temp, find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting.computed_windows import with_computed_windows
 from nautilus.targets import window_rates as rates
 from nautilus.targets.limits import MMA_DEPTH, VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
@@ -74,6 +78,7 @@ class StoreWindows:
             return program
         in_parts = parts_allowed(self.precision, self.schedule)
         for name in find_defs(program):
+            program = with_computed_windows(program, name, in_parts)
             grouped = _in_groups(program, name)
             made = convolution(grouped, find_defs(grouped)[name], in_parts)
             choice = None if made is None else _best(made, target.multiprocessors)

@@ -1,0 +1,84 @@
+"""Operands of convolutions that are computed become tensors, of which the windows are then those of any tensor.
+
+Every tap computes the element of an operand again, and no copy unit loads it::
+
+    Y[b, k, y, x] sum= relu(X[b, c, y + r, x + s] * g[c]) * F[k, c, r, s]
+
+    Y_places[b, c, u, v] = relu(X[b, c, u, v] * g[c])
+    Y[b, k, y, x] sum= Y_places[b, c, y + r, x + s] * F[k, c, r, s]
+
+The type of the tensor is the one that the product reads, so that nothing is rounded twice.  The operand is stored
+where each element is one of :data:`AGAIN` terms at least, the product has :data:`TERMS`, and every place is an element
+of the tensors that it is computed from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, loads
+from nautilus.core.expr.products import strip_conversions
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.dense import dense_product
+from nautilus.scalar.analysis.definitions import points
+from nautilus.scalar.analysis.masking import certainly_in_range
+from nautilus.scalar.analysis.ranges.window_places import window_places
+from nautilus.scalar.ir import Program
+from nautilus.scalar.rewriting import equal_temp, find_defs, fresh_name, put_defs
+
+AGAIN = 128  # terms of which an element is an operand
+TERMS = 1 << 28  # terms of the smallest product: warps take longer for it than two launches
+
+
+def with_computed_windows(program: Program, name: str, in_parts: bool) -> Program:
+    """``program`` where the product ``name`` reads tensors in windows; ``in_parts``: those of f32 have parts."""
+    for side in (0, 1):
+        program = _stored(program, name, side, in_parts)
+    return program
+
+
+def _stored(program: Program, name: str, side: int, in_parts: bool) -> Program:
+    d = find_defs(program)[name]
+    if dense_product(d) is None or not isinstance(d.value, Op):
+        return program
+    factor = d.value.args[side]
+    dtype = _dtype(factor, in_parts)
+    found = None if dtype is None else window_places(d, factor)
+    if dtype is None or found is None:
+        return program
+    used = free_vars(found.element)
+    axes = [a for a in (*found.par, *found.red) if a.name in used]
+    terms, shapes = points(d.axes), {b.name: b.shape for b in program.buffers}
+    if terms < max(TERMS, AGAIN * points(axes)):
+        return program
+    if not certainly_in_range(found.element, shapes, {a.name: a.extent for a in axes}):
+        return program
+    largest = max(loads(found.element), key=lambda ld: len(free_vars(ld)))
+    place = {x: n for n, e in enumerate(largest.index) for x in free_vars(e)}
+    axes.sort(key=lambda a: place.get(a.name, -1))
+    made = fresh_name(program, f"{name}_places", [a.name for a in d.axes])
+    buffer = Buffer(made, dtype, tuple(a.extent for a in axes), Space.TEMP, factor.span)
+    temp = replace(
+        d, name=made, buffer=buffer, par=tuple(axes), red=(), op=None, value=found.element, guard=None, at=None
+    )
+    known = equal_temp(program, temp, name)
+    index = tuple(found.positions.get(a.name, Var(a.name)) for a in axes)
+    read: Expr = Load(known or made, index, dtype, factor.span)
+    if dtype is not factor.dtype:
+        read = Op("cast", (read,), factor.dtype, factor.span)
+    factors = tuple(read if n == side else e for n, e in enumerate(d.value.args))
+    product = replace(d, value=replace(d.value, args=factors))
+    return put_defs(program, name, (product,) if known else (temp, product))
+
+
+def _dtype(factor: Expr, in_parts: bool) -> DType | None:
+    """The type of a computed ``factor`` in memory; None for one that is a tensor or has another type."""
+    if isinstance(strip_conversions(factor), Load):
+        return None
+    match factor:
+        case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
+            return dtype
+        case Op(op=op, dtype=DType.F32) if op != "cast" and in_parts:
+            return DType.F32
+    return None
