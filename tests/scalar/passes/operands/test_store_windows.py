@@ -141,10 +141,33 @@ def test_the_result_is_the_same(text: str, taps: str, monkeypatch: pytest.Monkey
     same_results(before, after)
 
 
-def same_results(before: Program, after: Program) -> None:
+#: channels first and last, whose images have any number and maybe any size
+LATE = [
+    IMAGES + "output Y: f32[B, K, L, W]\nY[b, k, y, x] = sum[c, r, s | 0 <= y + r - 1 < L and x + 2 * s < W]("
+    "X[b, c, y + r - 1, x + 2 * s] * F[k, c, r, s])\n",
+    CASES[2],
+]
+
+
+@pytest.mark.parametrize("text", LATE)
+@pytest.mark.parametrize("late", [("B",), ("B", "L"), ("B", "L", "W")])
+def test_sizes_that_are_known_only_at_launch(text: str, late: tuple[str, ...]) -> None:
+    sizes = {"B": 2, "L": 13, "W": 12}
+    dims = DIMS
+    for name in late:
+        dims = dims.replace(f"{name} = {sizes[name]},", f"{name} = runtime,")
+    before = lower(load_text(dims + text))
+    after = StoreWindows().apply(before)
+    verify(after)
+    assert len(after.kernels) == 3 or "W" in late  # lines of a size that is not known are no boxes
+    for n in ((0, 13, 12), (1, 1, 1), (2, 13, 12), (3, 8, 5)):
+        same_results(before, after, {k: size if k in late else sizes[k] for k, size in zip(sizes, n, strict=True)})
+
+
+def same_results(before: Program, after: Program, sizes: dict[str, int] | None = None) -> None:
     rng = np.random.default_rng(0)
     given = {
-        b.name: rng.integers(-4, 5, extents(b.shape, {})).astype(float)
+        b.name: rng.integers(-4, 5, extents(b.shape, sizes or {})).astype(float)
         for b in before.buffers
         if b.space.value == "input"
     }

@@ -21,9 +21,12 @@ RIGHT = {"B[k, j]": "B: f32[K, N]", "B[j, k]": "B: f32[N, K]"}
 NATURAL, TRANSPOSED = ("A[i, k]", "B[k, j]"), ("A[k, i]", "B[j, k]")
 
 
-def compiled(a: str, b: str, epilogue: str = "") -> Result:
-    """The product ``C`` of ``a`` and ``b`` in tiles of 64 x 64 x 32, or ``epilogue`` of the product ``S``."""
-    dims = ", ".join(f"{n} = {size}" for n, size in SIZES.items())
+def compiled(a: str, b: str, epilogue: str = "", late: str = "") -> Result:
+    """The product ``C`` of ``a`` and ``b`` in tiles of 64 x 64 x 32, or ``epilogue`` of the product ``S``.
+
+    ``late``: a size that is known only at launch.
+    """
+    dims = ", ".join(f"{n} = {'runtime' if n == late else size}" for n, size in SIZES.items())
     lines = [f"dim {dims}", f"input {LEFT[a]}", f"input {RIGHT[b]}", "output C: f32[M, N]"]
     product = f"sum[k]({a} * {b})"
     lines += [f"S[i, j] = {product}", f"C[i, j] = {epilogue}"] if epilogue else [f"C[i, j] = {product}"]
@@ -43,8 +46,9 @@ def operands(a: str, b: str) -> dict[str, Array]:
 
 def runs(made: Result, data: dict[str, Array]) -> list[Array]:
     """The result of the VR-tile and the MA-tile interpreter."""
-    vr = run_module(made.modules["vr-tile"], data, mode="typed")["C"]
-    return [np.asarray(vr), np.asarray(ma_interp.run_module(made.modules["ma-tile"], data)["C"])]
+    sizes = {"M": len(data["A"])} if made.modules["vr-tile"].params else {}
+    vr = run_module(made.modules["vr-tile"], data, sizes, mode="typed")["C"]
+    return [np.asarray(vr), np.asarray(ma_interp.run_module(made.modules["ma-tile"], data, sizes)["C"])]
 
 
 @pytest.mark.parametrize(("a", "b"), [NATURAL, TRANSPOSED])
@@ -57,6 +61,19 @@ def test_odd_sizes_have_the_accuracy_of_f32(a: str, b: str) -> None:
     exact = x.astype(np.float64) @ y.astype(np.float64)
     for found in runs(made, data):
         assert np.linalg.norm(found - exact) < 2e-7 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 63, 64, 66, 130])
+def test_any_number_of_rows_has_the_accuracy_of_f32(rows: int) -> None:
+    made = compiled(*NATURAL, late="M")
+    assert "A_parts" in {k.name for k in made.modules["ma-tile"].kernels}
+    rng = np.random.default_rng(rows)
+    data = {"A": rng.standard_normal((rows, 77)), "B": rng.standard_normal((77, 70))}
+    data = {n: v.astype(np.float32) for n, v in data.items()}
+    exact = data["A"].astype(np.float64) @ data["B"].astype(np.float64)
+    for found in runs(made, data):
+        assert found.shape == exact.shape
+        assert np.linalg.norm(found - exact) <= 2e-7 * np.linalg.norm(exact)
 
 
 def test_inf_and_nan_and_small_and_large_numbers() -> None:
