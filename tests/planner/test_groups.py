@@ -91,7 +91,7 @@ def test_a_block_has_one_matrix_of_each_product() -> None:
 
 def test_a_block_has_no_whole_side_for_what_lacks_it() -> None:
     """The norms of the keys of few queries, and a product beside another one whose columns it lacks."""
-    text = "dim H = 8, M = 128, D = 32\ninput Q: f16[H, M, D], K: f16[H, M, D], V: f16[H, M, D]\n"
+    text = "dim H = 8, M = 64, D = 32\ninput Q: f16[H, M, D], K: f16[H, M, D], V: f16[H, M, D]\n"
     text += "output O: f16[H, M, D]\nr[h, j] = sum[d](K[h, j, d] ** 2)\n"
     text += "S[h, i, j] = sum[d](Q[h, i, d] * K[h, j, d])\n"
     program = lower(load_text(text + "O[h, i, d] = sum[j](max(S[h, i, j] * r[h, j], 0) * V[h, j, d])\n"))

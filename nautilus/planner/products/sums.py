@@ -17,6 +17,7 @@ from nautilus.scalar.analysis.contractions.crossing import crosses
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.passes.operands.store_operands import AGAIN_APART, HELD
 
+ROWS = 128  # of a product, beside which sums for each of its columns are stored: a block would compute them again
 FEWER = 64  # results of a product for each one of sums that are stored beside it
 SPREAD = 1024  # elements along an axis of a product that several blocks share
 SHORT = 1024  # elements of an axis whose size is known at launch
@@ -49,6 +50,22 @@ def ends_product(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
     (s,) = made.values()
     own = tuple(Var(a.name) for a in d.par)
     return dot_of(s) is not None and len(s.par) == len(own) and all(ld.index == own for ld, x in sources if x is s)
+
+
+def is_beside_columns(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``d`` is a sum of elements of memory for each term of another product that the sum ``reader`` has.
+
+    Such as the norms of keys.  These terms are columns of the tiles of that product, whose rows have neighbouring
+    threads.  A block of rows would compute the sums again, and no warpgroup moves them to the columns.
+    """
+    if not (d.is_reduction and reader.is_reduction) or any(ld.buffer in defs for ld in d.reads()):
+        return False
+    summed, extents = {a.name for a in reader.red}, {a.name: size(a) or SHORT for a in reader.axes}
+    beside = [ld for ld in reader.reads() if ld.buffer in defs and dot_of(defs[ld.buffer]) is not None]
+    own = (free_vars(ld) for ld in reader.reads() if ld.buffer == d.name)
+    return any(
+        used & summed and prod(extents.get(x, 1) for x in free_vars(ld) - used) >= ROWS for used in own for ld in beside
+    )
 
 
 def is_read_across(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:

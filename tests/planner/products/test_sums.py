@@ -20,6 +20,16 @@ GATHERED = """
     Y[n, e] = tanh(sum[c](s[n, c] * W[c, e]) + b[e])
 """
 
+NORMS = """
+    dim B = 16, N = 4096, R = {r}, D = 64
+    input K: bf16[B, N, D]
+    input V: bf16[B, N, D]
+    input W: bf16[R, D]
+    output O: f32[B, R, D]
+    k2[b, j] = sum[d](f32(K[b, j, d]) ** 2)
+    O[b, r, e] = sum[j](exp(sum[d](W[r, d] * K[b, j, d]) - k2[b, j]) * V[b, j, e])
+"""
+
 
 def plans(text: str) -> list[KernelPlan]:
     schedule = travel(text, "sm_90a", until="scalar").result.context.schedule
@@ -30,6 +40,16 @@ def plans(text: str) -> list[KernelPlan]:
 def test_sums_of_gathered_rows_are_stored() -> None:
     first, product = plans(GATHERED.format(n=1 << 16))
     assert first.ops == ("s", "Y_sum_left") and isinstance(product.mapping, WarpgroupPlan)
+
+
+def test_norms_beside_columns_are_stored() -> None:
+    norms, weights, whole = plans(NORMS.format(r=256))
+    assert norms.ops == ("k2",) and whole.ops == ("O",)
+    assert weights.ops == ("O_sum", "O_part") and isinstance(weights.mapping, WarpgroupPlan)
+
+
+def test_norms_for_few_rows_are_not_stored() -> None:
+    assert all(k.ops != ("k2",) for k in plans(NORMS.format(r=16)))
 
 
 def test_results(monkeypatch: pytest.MonkeyPatch) -> None:

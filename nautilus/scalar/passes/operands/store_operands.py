@@ -32,11 +32,12 @@ temp of f32.  An operand is stored where
 * it has no condition, or the operand reads nothing outside of a tensor where the condition is false; where its position
   is read from memory, as that of a page beyond a length, the temp has 0 for what lies outside;
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
-  the launch of one more kernel take a small part of the time that the product saves.  Fewer suffice in four cases: the
+  the launch of one more kernel take a small part of the time that the product saves.  Fewer suffice in five cases: the
   contiguous axis is none of the tile, so that elements are loaded one by one; each element is a reduction of other
-  terms, such as a sum of gathered rows, which its kernel then stores in 16 bits; an element is computed from its
-  position alone (the cosines of a Fourier transform, the signs of a Hadamard matrix); rows of 16-bit elements are no
-  multiple of 16 bytes and the target has warpgroup MMAs (1000 x 1001 x 1003 takes 31.6 us by warps on an H200);
+  terms, such as a sum of gathered rows, which its kernel then stores in 16 bits; both operands are computed from
+  products, of which a kernel has one in registers; an element is computed from its position alone (the cosines of a
+  Fourier transform, the signs of a Hadamard matrix); rows of 16-bit elements are no multiple of 16 bytes and the target
+  has warpgroup MMAs (1000 x 1001 x 1003 takes 31.6 us by warps on an H200);
 * the temp is not much larger than what it is computed from.  It has at most twice the elements of a tensor (the windows
   of a convolution have more).  Elements of 8 bits, and those computed from integers, are at most as many as there are
   fields in the words of the tensor (``W[n, k // 4]``).  The product of tensors without an axis in common
@@ -100,7 +101,8 @@ class StoreOperands:
         for name, d in find_defs(program).items():
             for side in (0, 1):
                 d = find_defs(program)[name]
-                made = operand(d, side, {b.name: b for b in program.buffers}, rows=rows, reduced=_reduced(program))
+                reduced = _reduced(program) | _of_two_products(program, d, side)
+                made = operand(d, side, {b.name: b for b in program.buffers}, rows=rows, reduced=reduced)
                 if made is not None and not _is_box(program, d, made) and not _is_held(program, d, made):
                     program = _stored(program, d, side, made)
                 elif made is None:
@@ -143,7 +145,7 @@ def _is_held(program: Program, d: Def, made: Operand) -> bool:
     """
     defs = find_defs(program)
     sources = [defs[ld.buffer] for ld in loads(made.factor) if ld.buffer in defs]
-    products = [s for s in sources if s.op == "sum" and isinstance(v := unscaled(s), Op) and v.op == "mul"]
+    products = [s for s in sources if _is_product(s)]
     used = {a.name for a in made.axes}
     narrow = points(a for a in d.axes if a.name not in used) <= HELD
     return bool(products) and narrow and not _needs_whole_rows(d, made.factor, products, defs)
@@ -191,6 +193,26 @@ def _reduced(program: Program) -> frozenset[str]:
     return frozenset(d.name for d in reductions if not (isinstance(v := unscaled(d), Op) and v.op == "mul"))
 
 
+def _of_two_products(program: Program, d: Def, side: int) -> frozenset[str]:
+    """The products that factor ``side`` of ``d`` reads, if the other factor is computed from one too.
+
+    A back-to-back GEMM computes one of the two in its loop, and reads the other one.
+    """
+    value = unscaled(d)
+    if not (isinstance(value, Op) and value.op == "mul"):
+        return frozenset()
+    defs = find_defs(program)
+    mine, other = (
+        frozenset(ld.buffer for ld in loads(e) if ld.buffer in defs and _is_product(defs[ld.buffer]))
+        for e in (value.args[side], value.args[1 - side])
+    )
+    return mine if other else frozenset()
+
+
+def _is_product(d: Def) -> bool:
+    return d.op == "sum" and isinstance(v := unscaled(d), Op) and v.op == "mul"
+
+
 def operand(
     d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None = None, rows: int | None = None,
     reduced: Collection[str] = (),
@@ -199,7 +221,7 @@ def operand(
 
     ``inner``: the contracted axis of the tile, if it is not all of them.  ``rows``: terms of the smallest product of
     which a tensor is stored for its rows alone, if it is another one than :data:`TERMS`.  ``reduced``: the reductions
-    of other terms than products.
+    of other terms than products, and products beside another one.
     """
     value = unscaled(d)
     if d.op != "sum" or not (isinstance(value, Op) and value.op == "mul"):
