@@ -62,6 +62,7 @@ FEW_TERMS = 64  # terms of a sum of partial results whose tile may be as wide as
 BLOCK = 4096  # elements a block of row-wise work handles
 ELEMENTS, MANY_ELEMENTS = 1024, 2048  # elements of a block of elementwise work, at least and at most
 LEAST = 256  # elements of the least tile of a small kernel: 8 of each thread of a warp
+HEAVY = 48  # issue slots of an element that takes longer than its bytes
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
 SHORT = 1024  # rows of columns that are not worth a split
@@ -111,7 +112,8 @@ def plan_kernel(
 def spread_tiles(plan: KernelPlan, unified: Unified) -> KernelPlan:
     """``plan`` with smaller tiles where a row-wise kernel has too few blocks: latency binds it, not the memory.
 
-    Rows of more than :data:`LEAST` elements, of which a warp has one, stay as they are.
+    Rows of more than :data:`LEAST` elements, of which a warp has one, stay as they are.  Elements that take many
+    operations, one after another, have several blocks for each multiprocessor.
     """
     g = Draft(unified, {a.name: a for a in plan.axes})
     row = [a for a in plan.axes if a.role == TILE]
@@ -124,8 +126,12 @@ def spread_tiles(plan: KernelPlan, unified: Unified) -> KernelPlan:
     if apart or not isinstance(plan.mapping, WarpPlan):
         return plan
     fast, before = g.vector_axis(), g.volume()
-    while g.volume() > LEAST and prod(-(-g.extent(x) // g.tile(x)) for x in g.roles if g.roles[x].role == GRID) < FULL:
-        wide = [a.name for a in g.roles.values() if a.role == GRID and a.tile > 1]
+    heavy = elementwise.slots(g.defs) >= HEAVY
+    least, few = (LEAST // 2, 4 * FULL) if heavy else (LEAST, FULL)
+    lacking = _shared_along(g, [a.name for a in plan.axes if a.role == GRID]) if heavy else None
+    shared = lacking.axis if lacking else None  # a thread has what results along it share
+    while g.volume() > least and prod(-(-g.extent(x) // g.tile(x)) for x in g.roles if g.roles[x].role == GRID) < few:
+        wide = [a.name for a in g.roles.values() if a.role == GRID and a.tile > 1 and a.name != shared]
         if not wide:
             break
         x = next((x for x in wide if x != fast), wide[0])
@@ -134,6 +140,7 @@ def spread_tiles(plan: KernelPlan, unified: Unified) -> KernelPlan:
         return plan
     down, across = plan.mapping.warps
     warps = max(1, down * across * g.volume() // before)
+    warps = max(warps, min(down * across, g.volume() // 64)) if heavy else warps
     most = max((a.tile for a in g.roles.values() if a.role == GRID and a.name != fast), default=1)
     down = min(down, warps, most)
     axes = tuple(g.roles[a.name] for a in plan.axes)
