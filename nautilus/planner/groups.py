@@ -170,7 +170,8 @@ def launches_alike(defs: Mapping[str, Def], first: Group, second: Group) -> bool
     found = [defs[n] for n in (*first, *second)]
     if not any(d.is_reduction or d.scatter or d.at for d in found):
         streams = {*(d.name for d in found), *(ld.buffer for d in found for ld in d.reads())}
-        return len({tuple(a.extent for a in d.par) for d in found}) == 1 and points(found[0].par) <= FEW_RESULTS and len(streams) <= STREAMS
+        alike = len({tuple(a.extent for a in d.par) for d in found}) == 1
+        return alike and points(found[0].par) <= FEW_RESULTS and len(streams) <= STREAMS
     small = all(d.is_reduction and not d.buffer.dtype.is_float and _terms(d) <= SMALL for d in found)
     read = [{ld.buffer for n in g for ld in defs[n].reads()} for g in (first, second)]
     return small and len({(d.par, len(d.red)) for d in found}) == 1 and not read[0].isdisjoint(read[1])

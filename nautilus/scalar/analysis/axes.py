@@ -3,8 +3,8 @@
 An index position of a load that is a plain variable unifies the reader's axis with the temp's axis at that position.
 Axes of independent reductions that read the same input at the same positions also unify, so that they can share one
 loop, and so do the axes that number chunks of it, where the chunks are the same.  So do the axes of elementwise
-definitions of one shape, by their places.  Two axes of one definition never unify.  A load that would require it (``T[i] * T[j]``, a transpose of itself) is *misaligned*, and its buffer must stay
-in global memory.
+definitions of one shape, by their places.  Two axes of one definition never unify.  A load that would require it
+(``T[i] * T[j]``, a transpose of itself) is *misaligned*, and its buffer must stay in global memory.
 
 Invariants: a class contains at most one axis of each definition; all its axes have one extent.
 """
@@ -158,7 +158,8 @@ def _unify_chunks(classes: _Classes, defs: Sequence[Def]) -> None:
 
 def _unify_elements(classes: _Classes, defs: Sequence[Def]) -> None:
     """Unify the axes of elementwise definitions that have one shape, if they are all of ``defs``."""
-    if any(d.is_reduction or d.scatter or d.at for d in defs) or len({tuple(a.extent for a in d.par) for d in defs}) > 1:
+    shapes = {tuple(a.extent for a in d.par) for d in defs}
+    if any(d.is_reduction or d.scatter or d.at for d in defs) or len(shapes) > 1:
         return
     for d in defs[1:]:
         for a, b in zip(defs[0].par, d.par, strict=True):
