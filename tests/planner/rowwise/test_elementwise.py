@@ -176,3 +176,18 @@ def test_few_elements_of_many_operations_have_more_blocks(value: str, tile: int)
         q[n] = {value}
     """)
     assert [a.tile for a in plan.axes] == [tile]
+
+
+def test_a_thread_has_all_elements_of_a_factor_of_a_small_matrix() -> None:
+    text = """
+        dim B = 100000
+        input A: f32[B, 2, 2]
+        output L: f32[B, 3, 3]
+        p[b] = sqrt(A[b, 0, 0])
+        q[b] = A[b, 1, 0] / p[b]
+        r[b] = sqrt(A[b, 1, 1] - q[b] ** 2) / (A[b, 0, 1] / p[b])
+        L[b, i, j] = 0 if j > i else p[b] if j == 0 else (q[b] if i == 1 else r[b] / (q[b] + p[b]))
+    """
+    (plan,) = plans(text)
+    assert {a.name: a.tile for a in plan.axes} == {"b": 128, "i": 3, "j": 3}
+    assert complaints(travel(text.replace("100000", "70"), "sm_90a")) == []
