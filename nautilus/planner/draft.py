@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from math import prod
 
+from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Axis, Load, Var, free_vars
 from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
@@ -16,6 +17,7 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import Scan
 from nautilus.targets.memory_rates import SECTOR
 
+LARGE = 8  # an output with more than LARGE times the elements of each input decides which axis is contiguous
 SMALL = 128  # an input with less than 1 / SMALL of the elements of the largest one is small
 LONG = 1 << 20  # the extent of an axis of any size: too long for a tile
 
@@ -84,10 +86,17 @@ class Draft:
         return tuple(a for a in d.axes if d.name not in self.scans or a.name != self.scans[d.name].into)
 
     def vector_axis(self) -> str | None:
-        """The axis that is contiguous in memory in most inputs (the last index position); small inputs do not count."""
+        """The axis that is contiguous in memory in most inputs (the last index position); small inputs do not count.
+
+        Where an output is far larger than all inputs, that is its last axis.
+        """
         counts: dict[str, int] = {}
         found = self._inputs()
         sizes = [prod(map(self.extent, free_vars(ld) & self.unified.extents.keys())) for ld in found]
+        outputs = [d for d in self.defs if d.buffer.space is Space.OUTPUT and d.par and not d.is_reduction]
+        written = {d.par[-1].name: prod(self.extent(a.name) for a in d.par) for d in outputs}
+        if written and sizes and max(written.values()) > LARGE * max(sizes):
+            return max(written, key=lambda x: written[x])
         for ld, size in zip(found, sizes, strict=True):
             if isinstance(ld.index[-1], Var) and size * SMALL > max(sizes):
                 counts[ld.index[-1].name] = counts.get(ld.index[-1].name, 0) + len(ld.index)

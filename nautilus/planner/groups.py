@@ -36,6 +36,8 @@ from nautilus.scalar.passes.split import split_kernel
 
 EACH = 2  # points of a definition that read an element at most, where it reads an element for each
 LONG_VECTOR = 1 << 16  # elements of a vector that two kernels do not read again
+FEW_RESULTS = 1 << 20  # elements that take about as long as their launch
+STREAMS = 16  # tensors that a kernel of independent elements reads and writes, at most
 SMALL = 1 << 23  # terms of a reduction that takes less time than its launch
 Group: TypeAlias = tuple[str, ...]
 Groups: TypeAlias = Mapping[str, Group]
@@ -154,15 +156,45 @@ def graph_of(defs: Mapping[str, Def]) -> Graph:
     return Graph(places, operands, {n: tuple(found) for n, found in readers.items()})
 
 
+def are_alike(defs: Mapping[str, Def], first: Group, second: Group) -> bool:
+    """Whether ``first`` and ``second`` are one kernel though they need not read a large tensor in common."""
+    return launches_alike(defs, first, second) or have_the_same_terms(defs, first, second)
+
+
 def launches_alike(defs: Mapping[str, Def], first: Group, second: Group) -> bool:
-    """Whether ``first`` and ``second`` are small reductions of integers with the same axes, which read the same tensor.
+    """Whether ``first`` and ``second`` are small reductions of integers with the same axes, which read the same tensor,
+    or few elements of one shape.
 
     A launch takes most of their time.
     """
     found = [defs[n] for n in (*first, *second)]
+    if not any(d.is_reduction or d.scatter or d.at for d in found):
+        streams = {*(d.name for d in found), *(ld.buffer for d in found for ld in d.reads())}
+        alike = len({tuple(a.extent for a in d.par) for d in found}) == 1
+        return alike and points(found[0].par) <= FEW_RESULTS and len(streams) <= STREAMS
     small = all(d.is_reduction and not d.buffer.dtype.is_float and _terms(d) <= SMALL for d in found)
     read = [{ld.buffer for n in g for ld in defs[n].reads()} for g in (first, second)]
     return small and len({(d.par, len(d.red)) for d in found}) == 1 and not read[0].isdisjoint(read[1])
+
+
+def have_the_same_terms(defs: Mapping[str, Def], first: Group, second: Group) -> bool:
+    """Whether ``first`` and ``second`` are a reduction each, which read the same elements at each point.
+
+    One kernel computes what their terms have in common once.
+    """
+    if len(first) != 1 or len(second) != 1:
+        return False
+    found = [defs[first[0]], defs[second[0]]]
+    if not all(d.is_reduction and d.scatter is None and chunks_of(d) is None for d in found):
+        return False
+    shapes = {(tuple(a.extent for a in d.par), tuple(a.extent for a in d.red)) for d in found}
+    return len(shapes) == 1 and _elements(found[0]) == _elements(found[1])
+
+
+def _elements(d: Def) -> frozenset[Expr]:
+    """The loads of ``d``, whose axes are called by their places."""
+    places: dict[str, Expr] = {a.name: Var(f"axis {n}") for n, a in enumerate((*d.par, *d.red))}
+    return frozenset(substitute(ld, places) for ld in d.reads())
 
 
 def large_inputs(defs: Mapping[str, Def], ops: Group) -> frozenset[str]:

@@ -30,6 +30,7 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.nodes import free_vars
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.draft import Draft
@@ -62,6 +63,7 @@ FEW_TERMS = 64  # terms of a sum of partial results whose tile may be as wide as
 BLOCK = 4096  # elements a block of row-wise work handles
 ELEMENTS, MANY_ELEMENTS = 1024, 2048  # elements of a block of elementwise work, at least and at most
 LEAST = 256  # elements of the least tile of a small kernel: 8 of each thread of a warp
+HEAVY = 48  # issue slots of an element that takes longer than its bytes
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
 SHORT = 1024  # rows of columns that are not worth a split
@@ -111,7 +113,8 @@ def plan_kernel(
 def spread_tiles(plan: KernelPlan, unified: Unified) -> KernelPlan:
     """``plan`` with smaller tiles where a row-wise kernel has too few blocks: latency binds it, not the memory.
 
-    Rows of more than :data:`LEAST` elements, of which a warp has one, stay as they are.
+    Rows of more than :data:`LEAST` elements, of which a warp has one, stay as they are.  Elements that take many
+    operations, one after another, have several blocks for each multiprocessor.
     """
     g = Draft(unified, {a.name: a for a in plan.axes})
     row = [a for a in plan.axes if a.role == TILE]
@@ -124,8 +127,12 @@ def spread_tiles(plan: KernelPlan, unified: Unified) -> KernelPlan:
     if apart or not isinstance(plan.mapping, WarpPlan):
         return plan
     fast, before = g.vector_axis(), g.volume()
-    while g.volume() > LEAST and prod(-(-g.extent(x) // g.tile(x)) for x in g.roles if g.roles[x].role == GRID) < FULL:
-        wide = [a.name for a in g.roles.values() if a.role == GRID and a.tile > 1]
+    heavy = elementwise.slots(g.defs) >= HEAVY
+    least, few = (LEAST // 2, 4 * FULL) if heavy else (LEAST, FULL)
+    lacking = _shared_along(g, [a.name for a in plan.axes if a.role == GRID]) if heavy else None
+    shared = lacking.axes if lacking else {}  # a thread has what results along them share
+    while g.volume() > least and prod(-(-g.extent(x) // g.tile(x)) for x in g.roles if g.roles[x].role == GRID) < few:
+        wide = [a.name for a in g.roles.values() if a.role == GRID and a.tile > 1 and a.name not in shared]
         if not wide:
             break
         x = next((x for x in wide if x != fast), wide[0])
@@ -134,6 +141,7 @@ def spread_tiles(plan: KernelPlan, unified: Unified) -> KernelPlan:
         return plan
     down, across = plan.mapping.warps
     warps = max(1, down * across * g.volume() // before)
+    warps = max(warps, min(down * across, g.volume() // 64)) if heavy else warps
     most = max((a.tile for a in g.roles.values() if a.role == GRID and a.name != fast), default=1)
     down = min(down, warps, most)
     axes = tuple(g.roles[a.name] for a in plan.axes)
@@ -348,8 +356,8 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
         lacking, across = _shared_along(g, grid), elementwise.read_along(g.defs, {x: g.extent(x) for x in whole})
         if lacking is not None:
             budget = 4 * lacking.warp  # of a block of four warps
-            g.roles[lacking.axis] = AxisPlan(lacking.axis, GRID, lacking.results)
-            order.remove(lacking.axis)
+            g.roles |= {x: AxisPlan(x, GRID, n) for x, n in lacking.axes.items()}
+            order = [x for x in order if x not in lacking.axes]
         elif across is not None:
             order, (line, tile) = [across.axis], elementwise.turned_tile(g.defs[-1], across.shared)
             budget = max(budget, tile)
@@ -417,8 +425,16 @@ def _shared_along(g: Draft, grid: list[str]) -> shared_operands.Lacking | None:
     """The axis of an elementwise kernel along which its results share elements of a large operand, or costly values."""
     if g.dots or any(d.is_reduction for d in g.defs):
         return None
-    fast = g.vector_axis() or next((a.name for a in reversed(g.defs[-1].par)), None)
+    fast, par = g.vector_axis(), [a.name for a in g.defs[-1].par]
+    fast = par[-1] if fast is None and par else fast
+    if fast is not None and fast in par and g.extent(fast) <= shared_operands.COLOURS and not _reads_along(g, fast):
+        fast = max(par, key=g.extent)  # lanes are along the longest axis beside matrices of a few elements
     return shared_operands.lacking_axis(g.defs, fast, {x: g.extent(x) for x in _whole_axes(g, grid)})
+
+
+def _reads_along(g: Draft, axis: str) -> bool:
+    """Whether an operand has elements along ``axis``."""
+    return any(axis in free_vars(ld) for d in g.defs for ld in d.reads())
 
 
 def _loop_step(g: Draft) -> None:

@@ -30,9 +30,9 @@ from nautilus.planner.groups import (
     Known,
     Unfused,
     Why,
+    are_alike,
     known_of,
     large_inputs,
-    launches_alike,
     visits_alike,
 )
 from nautilus.planner.kernel import FULL, SHORT, spread_tiles
@@ -271,7 +271,7 @@ def _join_siblings(
         first, second = groups[a[0]], groups[b[0]]
         single = all(_grid_size(plans[g], known) == 1 for g in (first, second))
         ends = single and graph.share_operands(groups, first, second)
-        if first == second or not (large[first] & large[second] or ends or launches_alike(defs, first, second)):
+        if first == second or not (large[first] & large[second] or ends or are_alike(defs, first, second)):
             continue
         merged = graph.union((first, second))
         if merged in refused:

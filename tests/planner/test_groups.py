@@ -9,7 +9,7 @@ import pytest
 
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_text
-from nautilus.planner.groups import Graph, Why, graph_of, large_inputs, launches_alike
+from nautilus.planner.groups import Graph, Why, graph_of, have_the_same_terms, large_inputs, launches_alike
 from nautilus.planner.kernels import MOST, default_schedule, unfused
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.lowering import lower
@@ -215,6 +215,45 @@ def test_small_reductions_of_one_tensor_are_alike() -> None:
     assert not launches_alike(large, ("A",), ("B",))
     other = read_defs(lower(load_text(SMALL_PAIR.replace("max[j](X[i, j])", "max[j: M](i * j)"))))
     assert not launches_alike(other, ("A",), ("B",))
+
+
+ELEMENTS = """
+dim N = 4096
+input X: i32[N]
+input Y: i16[N]
+output A: i32[N]
+output B: i16[N]
+A[i] = X[i] // 3
+B[j] = Y[j] % 5
+"""
+
+
+def test_few_elements_of_one_shape_share_a_launch() -> None:
+    defs = read_defs(lower(load_text(ELEMENTS)))
+    assert launches_alike(defs, ("A",), ("B",))
+    large = read_defs(lower(load_text(ELEMENTS.replace("4096", "4194304"))))
+    assert not launches_alike(large, ("A",), ("B",))
+    kernels = schedule_of(ELEMENTS).kernels
+    assert [k.ops for k in kernels] == [("A", "B")]
+    assert [a.name for a in kernels[0].axes] == ["j"]
+
+
+RANKS = """
+dim B = 16, V = 1024
+input X: f32[B, V]
+output above: f32[B, V]
+output first: bool[B, V]
+above[b, v] = sum[u](X[b, u] if X[b, u] > X[b, v] else 0)
+first[b, v] = any[u](X[b, u] == X[b, v] and u < v)
+"""
+
+
+def test_reductions_of_the_same_elements_share_a_kernel() -> None:
+    defs = read_defs(lower(load_text(RANKS)))
+    assert have_the_same_terms(defs, ("above",), ("first",))
+    other = read_defs(lower(load_text(RANKS.replace("X[b, u] == X[b, v]", "X[b, u] == X[0, v]"))))
+    assert not have_the_same_terms(other, ("above",), ("first",))
+    assert [k.ops for k in schedule_of(RANKS).kernels] == [("above", "first")]
 
 
 LAYOUT = """

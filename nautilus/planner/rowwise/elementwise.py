@@ -20,6 +20,7 @@ from fractions import Fraction
 from math import floor, prod
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, walk
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.divisors import divisor
 from nautilus.core.index.linear import divided, linear_in
 from nautilus.core.index.sizes import extent_expr, nominal
@@ -101,6 +102,14 @@ def elements(defs: Sequence[Def], extents: Mapping[str, int], few: int, most: in
     while few < most and results > MANY * few and results / few * START > SHARE * rest:
         few *= 2
     return few
+
+
+def slots(defs: Sequence[Def]) -> float:
+    """Issue slots of one element of all of ``defs``; 0 where one of them is a reduction."""
+    if any(d.is_reduction for d in defs):
+        return 0.0
+    found = {n for d in defs for n in walk(d.value) if isinstance(n, Op) and n.op in FUNCTIONS}
+    return sum(FUNCTIONS[n.op].slots for n in found)
 
 
 def _points(axes: Iterable[str], extents: Mapping[str, int]) -> int:

@@ -4,7 +4,9 @@ An elementwise kernel with a large operand that lacks an axis of the result (the
 position embedding) computes :data:`RESULTS` results along that axis for each element of the operand that it loads.
 So it does, for :data:`COMPUTED` results, with values of :data:`COSTLY` operations that lack an axis, such as the sine
 and the cosine of an angle that all heads have.  Where such values lack an axis of :data:`COLOURS` elements, such as the
-colours of a pixel, a thread has them all: lanes along a power of two would each compute what the colours share.
+colours of a pixel, a thread has them all: lanes along a power of two would each compute what the colours share.  Where
+the values take :data:`COSTLIER` operations, the operands may be small, and a thread has the results along all such
+axes, as the elements of the factor of each of many matrices of 3 x 3.
 
 Measured on an H200 (us): a norm of 16 images of 16 MB with weights of as many bytes, 275 in tiles of 16 images, 375
 image by image.
@@ -27,6 +29,7 @@ COLOURS = 3
 COMPUTED = 4  # results for each shared value, whose other operands are in registers
 WARP = 1024  # elements of a warp with a shared operand; with a shared value a thread has one vector of each result
 LARGE = 4 << 20  # bytes of an operand that L1 does not keep, and L2 not for long
+COSTLIER = 32  # issue slots of a value that takes longer than the sectors of which a thread stores a part
 COSTLY = 20  # issue slots of a value that is computed once for several results
 
 
@@ -34,12 +37,18 @@ COSTLY = 20  # issue slots of a value that is computed once for several results
 class Lacking:
     """The axis of an elementwise kernel that a shared operand lacks, and the results of a thread along it.
 
-    ``warp``: the elements of a warp.
+    ``warp``: the elements of a warp; ``beside``: other axes that a thread has whole, with their extents.
     """
 
     axis: str
     results: int
     warp: int
+    beside: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """The results of a thread along each axis."""
+        return {self.axis: self.results, **dict(self.beside)}
 
 
 def lacking_axis(defs: Sequence[Def], fast: str | None, grid: Mapping[str, int]) -> Lacking | None:
@@ -59,6 +68,9 @@ def lacking_axis(defs: Sequence[Def], fast: str | None, grid: Mapping[str, int])
         axis = max(found, key=lambda x: found[x])
         short = grid[axis] == COLOURS and axis in costs
         return Lacking(axis, COLOURS, WARP // 2) if short else Lacking(axis, min(RESULTS, ceil_pow2(grid[axis])), WARP)
+    whole = [(x, grid[x]) for x, n in costs.items() if grid[x] == COLOURS and n >= COSTLIER]
+    if whole:
+        return Lacking(*whole[0], WARP // 2, tuple(whole[1:]))
     costs = {x: n for x, n in costs.items() if grid[x] != COLOURS}
     axis = max(costs, key=lambda x: costs[x], default="")
     bytes_ = max((ld.dtype.bytes for d in defs for ld in d.reads() if axis in free_vars(ld)), default=VECTOR_BYTES)

@@ -2,9 +2,9 @@
 
 An index position of a load that is a plain variable unifies the reader's axis with the temp's axis at that position.
 Axes of independent reductions that read the same input at the same positions also unify, so that they can share one
-loop, and so do the axes that number chunks of it, where the chunks are the same.  Two axes of one definition never
-unify.  A load that would require it (``T[i] * T[j]``, a transpose of itself) is *misaligned*, and its buffer must stay
-in global memory.
+loop, and so do the axes that number chunks of it, where the chunks are the same.  So do the axes of elementwise
+definitions of one shape, by their places.  Two axes of one definition never unify.  A load that would require it
+(``T[i] * T[j]``, a transpose of itself) is *misaligned*, and its buffer must stay in global memory.
 
 Invariants: a class contains at most one axis of each definition; all its axes have one extent.
 """
@@ -88,6 +88,7 @@ def unify(defs: Sequence[Def], reserved: Iterable[str] = ()) -> Unified:
     _horizontal(classes, defs, reductions_only=True)
     _horizontal(classes, defs, reductions_only=False)
     _unify_chunks(classes, defs)
+    _unify_elements(classes, defs)
     names = _names(classes, defs, frozenset(reserved))
     table = {d.name: {a.name: names[classes.find((d.name, a.name))] for a in d.axes} for d in defs}
     renamed = tuple(rename_axes(d, table[d.name]) for d in defs)
@@ -153,6 +154,16 @@ def _unify_chunks(classes: _Classes, defs: Sequence[Def]) -> None:
             alike = replace(theirs, by=c.by, axis=c.axis) == c and c.size > 0
             if alike and classes.find((d.name, c.axis)) == classes.find((other.name, theirs.axis)):
                 classes.union((other.name, theirs.by), (d.name, c.by))
+
+
+def _unify_elements(classes: _Classes, defs: Sequence[Def]) -> None:
+    """Unify the axes of elementwise definitions that have one shape, if they are all of ``defs``."""
+    shapes = {tuple(a.extent for a in d.par) for d in defs}
+    if any(d.is_reduction or d.scatter or d.at for d in defs) or len(shapes) > 1:
+        return
+    for d in defs[1:]:
+        for a, b in zip(defs[0].par, d.par, strict=True):
+            classes.union((defs[0].name, a.name), (d.name, b.name))
 
 
 def _axes_read(classes: _Classes, d: Def, ld: Load) -> tuple[tuple[Key, bool] | None, ...]:

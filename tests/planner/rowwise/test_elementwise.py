@@ -77,7 +77,7 @@ def test_tiles(m: int, n: int, dtype: str, tiles: dict[str, int], warps: int) ->
     assert isinstance(plan.mapping, WarpPlan)
 
 
-@pytest.mark.parametrize(("length", "kernels"), [(1 << 17, 1), (1 << 10, 2)])
+@pytest.mark.parametrize(("length", "kernels"), [(1 << 17, 1), (1 << 10, 1)])
 def test_results_that_read_the_same_long_vectors_share_a_kernel(length: int, kernels: int) -> None:
     text = f"""
         dim N = {length}
@@ -153,3 +153,41 @@ def test_tiles_along_a_short_axis_of_an_operand_have_longer_lines() -> None:
     large, small = (schedule_of(text.format(m)).kernels[0] for m in (1024, 128))
     assert (large.axis("h").tile, large.axis("j").tile) == (16, 64)  # few blocks, whose starts take time
     assert (small.axis("h").tile, small.axis("j").tile) == (16, 16)
+
+
+def test_an_output_far_larger_than_the_inputs_decides_which_axis_is_contiguous() -> None:
+    text = """
+        dim C = 10000, M = 360
+        input b: f32[C], w: f32[M]
+        output y: f32[C, M], s: f32[C]
+        y[c, m] = exp(-b[c] * w[m])
+        s[c] = sum[m](y[c, m])
+    """
+    (plan,) = plans(text)
+    assert {a.name: (a.role, a.tile) for a in plan.axes} == {"c": ("grid", 8), "m": ("tile", 512)}
+
+
+@pytest.mark.parametrize(("value", "tile"), [("a[n] + b[n]", 512), ("(a[n] // b[n]) % 1000 + a[n] % b[n] // 3", 128)])
+def test_few_elements_of_many_operations_have_more_blocks(value: str, tile: int) -> None:
+    (plan,) = plans(f"""
+        dim N = 65536
+        input a: i32[N], b: i32[N]
+        output q: i32[N]
+        q[n] = {value}
+    """)
+    assert [a.tile for a in plan.axes] == [tile]
+
+
+def test_a_thread_has_all_elements_of_a_factor_of_a_small_matrix() -> None:
+    text = """
+        dim B = 100000
+        input A: f32[B, 2, 2]
+        output L: f32[B, 3, 3]
+        p[b] = sqrt(A[b, 0, 0])
+        q[b] = A[b, 1, 0] / p[b]
+        r[b] = sqrt(A[b, 1, 1] - q[b] ** 2) / (A[b, 0, 1] / p[b])
+        L[b, i, j] = 0 if j > i else p[b] if j == 0 else (q[b] if i == 1 else r[b] / (q[b] + p[b]))
+    """
+    (plan,) = plans(text)
+    assert {a.name: a.tile for a in plan.axes} == {"b": 128, "i": 3, "j": 3}
+    assert complaints(travel(text.replace("100000", "70"), "sm_90a")) == []

@@ -14,8 +14,8 @@ distributes over the sum of the partial sums::
 
 The rewrite is legal for a carried value that starts as the constant 0 and that every loop of its chain uses in no other
 ops than a ``mul`` by a value that does not vary along ``j``, an ``add`` of a ``reduce sum`` over ``j`` that has no
-other use, and the yield.  It re-associates sums, which the numeric contract permits.  A running ``max`` or ``min``
-starts as its identity and is not scaled.
+other use, and the yield.  It re-associates sums, which the numeric contract permits.  A running result of another
+combiner, such as ``max``, ``prod`` or ``any``, starts as its identity and is not scaled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from nautilus.ma_tile.ir.ops import ConstOp, ForOp, Frag, MapOp, MemKernel, MemM
 from nautilus.ma_tile.ir.scan import ScanOp
 from nautilus.ma_tile.ir.traverse import each_kernel, reads
 
-_COMBINERS = ("sum", "max", "min")
 _Part = Callable[[Frag], Frag]
 
 
@@ -93,7 +92,7 @@ def _chains(kernel: MemKernel, uses: Counter[str], done: set[str]) -> list[_Chai
         if not isinstance(op, ForOp):
             continue
         for slot, (_, init) in enumerate(op.carried):
-            for combiner in _COMBINERS:
+            for combiner in COMBINERS:
                 if starts.get(init.name) != identity(combiner, init.type.dtype).value:
                     continue
                 chain = _follow(kernel, at, _Chain([], slot, combiner), uses)

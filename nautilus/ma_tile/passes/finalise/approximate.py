@@ -7,13 +7,17 @@ earlier passes rewrite the exact functions.
 
 The division of two f32 numbers that rounds once has a branch for quotients that may be subnormal.  Quotients of 0 take
 it too, and these are frequent: most intersections of pairs of boxes are empty.  The square root has one as well, and no
-load moves across it.  A quotient or a root that is reduced, and neither stored by itself nor carried to the next
-iteration of a loop, has the function without a branch.  No function that jumps reads it, and where such numbers are
-compared with others, as the largest one of a row is, all of the module are computed alike but those that only become
-outputs.
+load moves across it.  A quotient or a root that is reduced, or that an operation reads which rounds, and that is
+neither stored by itself nor carried to the next iteration of a loop, has the function without a branch::
 
-The same holds for logarithms, and a rounding to 16 bits, by a store too, hides their error as a reduction does.  The
-exact ones take twice as many instructions, and ``log1p`` has a branch, for which a thread computes one result after
+    y[i] = a[i] / b[i]                  exact
+    y[i] = exp(-a[i] / b[i]) + c[i]     div_approx: the other roundings are as large
+
+No function that jumps reads it, and where such numbers are compared with others, as the largest one of a row is, all of
+the module are computed alike but those that only become outputs.
+
+The same holds for logarithms, but only a reduction, or a rounding to 16 bits, by a store too, hides their larger error.
+The exact ones take twice as many instructions, and ``log1p`` has a branch, for which a thread computes one result after
 another.
 """
 
@@ -25,7 +29,7 @@ from math import inf
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import COMPARISONS
-from nautilus.core.expr.quotients import jumps
+from nautilus.core.expr.quotients import EXACT, is_power_of_two, jumps
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -102,10 +106,12 @@ def _results(
     scales = {x.result.name for x in ops if isinstance(x, MapOp) and x.op == "binade"}  # quotients of powers of two
     exact = {x.result.name for x in ops if isinstance(x, MapOp) and not scales.isdisjoint(a.name for a in x.args)}
     constants = {x.result.name for x in ops if isinstance(x, ConstOp)}
+    scaling = {x.result.name for x in ops if isinstance(x, ConstOp) and is_power_of_two(float(x.value))}
     kept, used, compared = exact, set(exact), set[str]()  # values that reach such a use through elementwise operations
+    stored = set[str]()  # those that reach a store without a rounding
     for op in ops:
-        if isinstance(op, GlobalStore) and op.buffer in rounding:
-            kept |= set(reads(op)) - {op.value.name}
+        if isinstance(op, GlobalStore):
+            stored |= set(reads(op)) - ({op.value.name} if op.buffer in rounding else set())
         elif not isinstance(op, MapOp | ConvertOp | ReduceOp):
             kept |= set(reads(op)) | ({v.name for v in op.yields} if isinstance(op, ForOp) else set())
     for op in ops:
@@ -118,7 +124,10 @@ def _results(
         rounded = made.type.dtype.is_float and made.type.dtype.bits <= bits
         if isinstance(op, MapOp):
             fixed = any(a.name in constants for a in op.args)
+            hides = rounded or (not bits and _rounds(op, scaling))
             for a in op.args:
+                if made.name in stored and not hides:
+                    stored.add(a.name)
                 if (made.name in kept and not rounded) or jumps(op.op, made.type.dtype, a.type.dtype, fixed):
                     kept.add(a.name)
                 if made.name in used or op.op in COMPARISONS:
@@ -127,9 +136,17 @@ def _results(
                     compared.add(a.name)
         else:
             kept |= {op.arg.name} if made.name in kept and not rounded else set()
+            stored |= {op.arg.name} if made.name in stored and not rounded else set()
             used |= {op.arg.name} if made.name in used else set()
             compared |= {op.arg.name} if made.name in compared else set()
+    kept |= stored
     return _Results(frozenset(found - kept), not found & kept & used, bool(found & compared))
+
+
+def _rounds(op: MapOp, scaling: Collection[str]) -> bool:
+    """Whether the result of ``op`` is a float with a rounding; ``scaling``: constants that are powers of two."""
+    scales = op.op == "mul" and any(a.name in scaling for a in op.args)
+    return op.result.type.dtype.is_float and op.op not in (*EXACT, "mul_unless_one") and not scales
 
 
 def _approximated(kernel: MemKernel, reduced: frozenset[str]) -> MemKernel:

@@ -8,7 +8,8 @@ window, takes a multiplication and an addition for each term.  A sum with factor
     %s = reduce sum %t over k
 
 A condition of the terms becomes one of the sum, whose multiply-adds are then predicated.  A sum without factors keeps
-its condition in the same way.
+its condition in the same way.  So does a number of cases, whose terms are 1 where a condition holds: two instructions
+for each term in place of three.  No rounding changes there.
 
 The rounded terms have one register each, and factors have to live until the sum reads them.  Where that takes more
 registers, saving an instruction is worth them only in short terms (:data:`SHORT`): a divergence that weighs
@@ -20,7 +21,7 @@ often, so that bounds of its error hold.  A reduction is not changed if
 
 * its terms are not f32, or none of the factors has all axes of the terms in their layout;
 * the module compares computed floats with each other, because equal values must then have equal rounding
-  (:mod:`nautilus.vr_tile.passes.contract`).
+  (:mod:`nautilus.vr_tile.passes.contract`).  Numbers of cases have no rounding.
 
 No change under ``precision`` strict.
 """
@@ -52,9 +53,10 @@ class ContractSums:
 
     def apply(self, module: MemModule) -> MemModule:
         """``module`` with multiply-adds in sums whose terms are multiplied."""
-        if self.precision != "fast" or any(_compares(k) for k in module.kernels):
+        if self.precision != "fast":
             return module
-        return each_kernel(module, _contracted)
+        alike = any(_compares(k) for k in module.kernels)
+        return each_kernel(module, lambda k: _contracted(k, alike))
 
 
 def _compares(k: MemKernel) -> bool:
@@ -106,16 +108,23 @@ class _Values:
         return sum(FUNCTIONS[op.op].instructions for op in found.values())
 
 
-def _contracted(kernel: MemKernel) -> MemKernel:
-    """``kernel`` whose sums are made of multiply-adds."""
+def _contracted(kernel: MemKernel, alike: bool) -> MemKernel:
+    """``kernel`` whose sums are made of multiply-adds; ``alike``: all roundings stay, so that only counts change."""
     ops = list(walk_ops(kernel.body))
     maps = {op.result.name: op for op in ops if isinstance(op, MapOp)}
     constants = {op.result.name: op for op in ops if isinstance(op, ConstOp)}
     values = _Values(kernel, maps, Counter(name for op in ops for name in reads(op)), constants)
     new: dict[str, ReduceOp] = {}
     gone = set[str]()
+    ones: dict[str, ConstOp] = {}
     for op in ops:
         if isinstance(op, ReduceOp) and op.combiner == "sum" and op.result.type.dtype is DType.F32:
+            if (case := _case(op, values)) is not None:
+                new[op.result.name] = replace(op, where=case.args[0])
+                ones[op.arg.name] = ConstOp(op.arg, values.constants[case.args[1].name].value, span=case.span)
+                continue
+            if alike:
+                continue
             made, names = _with_factors(op, values)
             if names:
                 new[op.result.name] = made
@@ -126,9 +135,20 @@ def _contracted(kernel: MemKernel) -> MemKernel:
     def rule(op: MemOp) -> tuple[MemOp, ...]:
         if isinstance(op, ReduceOp):
             return (new.get(op.result.name, op),)
+        if isinstance(op, MapOp) and op.result.name in ones:
+            return (ones[op.result.name],)
         return () if isinstance(op, MapOp) and op.result.name in gone else (op,)
 
     return replace(kernel, body=rebuild(kernel.body, rule))
+
+
+def _case(op: ReduceOp, values: _Values) -> MapOp | None:
+    """The choice between a number and 0 that makes the terms of ``op``; None for other terms."""
+    term = values.once(op.arg)
+    if term is None or term.op != "select" or op.where is not None or op.times is not None:
+        return None
+    _, kept, other = term.args
+    return term if kept.name in values.constants and values.is_zero(other) else None
 
 
 def _with_factors(op: ReduceOp, values: _Values) -> tuple[ReduceOp, frozenset[str]]:

@@ -25,6 +25,12 @@ fewer elements than the tensor.  Readers read a temp about once, because they co
 
 So are products of tiny matrices of f32, of which each of :data:`BATCH` points or more has its own, such as rotations.
 A block for each point would have one tile with few elements.
+
+A reduction over at most :data:`MOST_POSITIONS` positions that reads nothing along them, such as one over the bits of a
+number, has :data:`BATCH` results or more, and becomes an expression too.  Its positions are numbers then, and the terms
+are combined in pairs::
+
+    ones[n] = sum[k: 32](x[n] >> k & 1)     ;     ones[n] = ((x[n] & 1) + (x[n] >> 1 & 1)) + ..
 """
 
 from __future__ import annotations
@@ -65,6 +71,7 @@ MOST_TERMS = 4
 GAIN = 4
 SIDE = 4  # results for each element of a tensor that a tiny matrix multiplies, at most
 WIDE = 32  # the same for a tensor of f32
+MOST_POSITIONS = 64  # positions of a reduction that reads nothing along them
 BATCH = 1 << 13  # points with matrices of their own, at least
 ENTRIES = 16  # entries of such a matrix, at most
 SMALL = 256  # least quotient of the elements of the tensor and of the other operands
@@ -85,7 +92,7 @@ class UnrollReductions(CertifyingPass[Program]):
         for name in find_defs(program):
             d, buffers = find_defs(program)[name], {b.name: b for b in program.buffers}
             tiny = _has_few_terms(d) and (_has_tiny_matrix(d, buffers) or _has_matrix_each(d, buffers))
-            tiny = tiny and _is_read_once(d, program)
+            tiny = (tiny or _is_of_positions(d)) and _is_read_once(d, program)
             if not (tiny or _is_short(d, buffers)):
                 continue
             made = _unrolled(d)
@@ -109,9 +116,25 @@ def _is_short(d: Def, buffers: Mapping[str, Buffer]) -> bool:
 
 def _has_few_terms(d: Def) -> bool:
     """Whether ``d`` is a reduction of few terms, all of them under the same condition."""
-    plain = d.op is not None and d.scatter is None and d.at is None and d.buffer.dtype.compute is d.value.dtype
-    plain = plain and (d.guard is None or not free_vars(d.guard) & {a.name for a in d.red})
-    return plain and 1 < _terms(d) <= MOST_TERMS
+    return _is_plain(d) and not _has_conditions(d) and 1 < _terms(d) <= MOST_TERMS
+
+
+def _is_plain(d: Def) -> bool:
+    return d.op is not None and d.scatter is None and d.at is None and d.buffer.dtype.compute is d.value.dtype
+
+
+def _has_conditions(d: Def) -> bool:
+    """Whether terms of ``d`` have conditions of their own."""
+    return d.guard is not None and bool(free_vars(d.guard) & {a.name for a in d.red})
+
+
+def _is_of_positions(d: Def) -> bool:
+    """Whether ``d`` has many results, each of the same elements at a few positions."""
+    over, read = {a.name for a in d.red}, d.reads()
+    few = _is_plain(d) and d.value.dtype is not DType.F64 and 1 < _terms(d) <= MOST_POSITIONS
+    nodes = _size(d.value) + (_size(d.guard) if d.guard is not None else 0)
+    alike = few and nodes * _terms(d) <= LIMIT and not any(free_vars(ld) & over for ld in read)
+    return alike and bool(read) and bool(free_vars(d.value) & over) and _elements(d.par) >= BATCH
 
 
 def _terms(d: Def) -> int:
@@ -192,13 +215,22 @@ def _unrolled(d: Def) -> Def:
     """``d`` as an elementwise definition."""
     points = product(*(range(size(a) or 0) for a in d.red))
     names = [a.name for a in d.red]
-    terms = [substitute(d.value, dict(zip(names, map(integer, p), strict=True))) for p in points]
+    apart = d.guard is not None and _has_conditions(d)
+    value = _or_identity(d, d.guard, d.value) if apart and d.guard is not None else d.value
+    terms = [substitute(value, dict(zip(names, map(integer, p), strict=True))) for p in points]
     binary = COMBINERS[d.op or ""].binary
 
     def both(x: Expr, y: Expr) -> Expr:
         return Op(binary, (x, y), d.value.dtype, d.span)
 
+    while len(terms) > MOST_TERMS:
+        terms = [reduce(both, terms[n : n + 2]) for n in range(0, len(terms), 2)]
     value = reduce(both, terms)
-    if d.guard is not None:
-        value = Op("select", (d.guard, value, identity(d.op or "", value.dtype)), value.dtype, d.span)
+    if d.guard is not None and not apart:
+        value = _or_identity(d, d.guard, value)
     return replace(d, red=(), op=None, value=value, guard=None)
+
+
+def _or_identity(d: Def, guard: Expr, value: Expr) -> Expr:
+    """``value`` under ``guard``, and the identity of the reduction elsewhere."""
+    return Op("select", (guard, value, identity(d.op or "", value.dtype)), value.dtype, d.span)

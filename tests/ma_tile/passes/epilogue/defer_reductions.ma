@@ -321,3 +321,40 @@ module sums target sm_80 {
 ; CHECK: reduce sum %{{.*}}_i_j_lane over i_j_lane scratch r_p : f32
 ; CHECK-NOT: reduce sum
 ; CHECK: st.global S[]
+; CASE: another combiner, which is not scaled
+; RUN: defer-reductions
+; ARCH: sm_80
+; AGAIN
+; COMPLETE:
+module sums target sm_80 {
+  input X: bool[8, 64]
+  output S: bool[8]
+  kernel sums grid 1 warps 1 min_blocks 1 {
+    layout #x = reg(j:4x4) lane(j:4x1, i:8x1) warp()
+    layout #row = reg() lane(*:4, i:8x1) warp()
+    %l0 = const false : bool[i: 8] #row
+    %l1 = for t in 0..2 chain c carry(%l = %l0) {
+      %x = ld.global X[i, t * 16 + j] vec 1 : bool[i: 8, j: 16] #x
+      %p = reduce any %x over j : bool[i: 8] #row
+      %n = or %l, %p : bool[i: 8] #row
+      yield %n
+    }
+    %l2 = for u in 2..4 chain c carry(%k = %l1) {
+      %y = ld.global X[i, u * 16 + j] vec 1 : bool[i: 8, j: 16] #x
+      %q = reduce any %y over j : bool[i: 8] #row
+      %b = or %k, %q : bool[i: 8] #row
+      yield %b
+    }
+    st.global S[i], %l2 vec 1
+  }
+}
+; CHECK: for t in 0..2 chain c
+; CHECK: reduce any %x over j into j_lane :
+; CHECK: yield
+; CHECK: for u in 2..4 chain c
+; CHECK: reduce any %y over j into j_lane :
+; CHECK: yield
+; CHECK: reduce any %{{.*}}_j_lane over j_lane : bool[i: 8]
+; CHECK-NOT: reduce any
+; CHECK: st.global S[i]
+

@@ -268,3 +268,31 @@ module t target sm_80 {
 ; CHECK: %a = log1p_approx %x : f32
 ; CHECK-NEXT: %b = log2_approx %x : f32
 ; CHECK-NEXT: %c = log2_approx %a : f32
+
+; CASE: a quotient that an operation reads which rounds, and one whose multiple by a power of two is stored
+; RUN: approximate
+; ARCH: sm_80
+; COMPLETE:
+; TOLERANCE: 1e-6
+; AGAIN
+module t target sm_80 {
+  input X: f32[32]
+  input W: f32[32]
+  output Y: f32[32]
+  output Z: f32[32]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %w = ld.global W[i] vec 1 : f32[i: 32] #i
+    %two = const 2.0 : f32 #one
+    %p = div %x, %w : f32[i: 32] #i
+    %q = div %w, %x : f32[i: 32] #i
+    %y = add %p, %w : f32[i: 32] #i
+    %z = mul %q, %two : f32[i: 32] #i
+    st.global Y[i], %y vec 1
+    st.global Z[i], %z vec 1
+  }
+}
+; CHECK: %p = div_approx %x, %w : f32
+; CHECK-NEXT: %q = div %w, %x : f32

@@ -192,3 +192,32 @@ module t target sm_80 {
   }
 }
 ; CHECK: %s = reduce sum %a times %y over k : f32[i: 32] #i
+
+; CASE: a number of cases is a sum under a condition, although computed numbers are compared
+; RUN: contract-sums
+; COMPLETE:
+; AGAIN
+module t target sm_80 {
+  input X: f32[64]
+  input Y: f32[64, 4]
+  output Z: f32[64]
+  kernel t grid 2 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #i_k = reg(k:4x1) lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[block * 32 + i] vec 1 : f32[i: 32] #i
+    %y = ld.global Y[block * 32 + i, k] vec 4 : f32[i: 32, k: 4] #i_k
+    %one = const 1.0 : f32 #one
+    %zero = const 0.0 : f32 #one
+    %c = lt %x, %y : bool[i: 32, k: 4] #i_k
+    %t = select %c, %one, %zero : f32[i: 32, k: 4] #i_k
+    %s = reduce sum %t over k : f32[i: 32] #i
+    %p = mul %y, %y : f32[i: 32, k: 4] #i_k
+    %q = reduce sum %p over k : f32[i: 32] #i
+    %r = add %s, %q : f32[i: 32] #i
+    st.global Z[block * 32 + i], %r vec 1
+  }
+}
+; CHECK: %t = const 1.0 : f32[i: 32, k: 4] #i_k
+; CHECK: %s = reduce sum %t where %c over k : f32[i: 32] #i
+; CHECK: %q = reduce sum %p over k : f32[i: 32] #i
