@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.buffers import Space as Where
+from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Axis
 from nautilus.core.source import Source
 from nautilus.core.text.expressions import ExprParser, format_expr
@@ -126,6 +127,29 @@ def test_the_guard_at_the_least_point(guard: Any, want: str | None) -> None:
     assert found is not None
     if want is not None:
         assert closed(reduction(guard)) == want
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "j < T[i]", "j <= T[i] and j <= i", "j > T[i]", "j >= T[i]", "j >= T[i] and j >= k", "j >= T[i] and j > k",
+        "j > T[i] - 1 and j <= i", "j >= T[i] and j < k", "j < T[i] and j - i <= T[i] - 3", "j + 1 >= T[i] and j < 3",
+        "T[i] <= j and T[k] > j", "T[i] < j and j <= T[k]",
+    ],
+)  # fmt: skip
+def test_the_guard_at_the_least_point_decides_for_all_contents(guard: Any) -> None:
+    d = reduction(guard)
+    closed = nonempty(d)
+    assert closed is not None and d.guard is not None
+    for i, k, a, b in itertools.product((0, 3), (1, 4), range(-2, 8), (0, 2, 9)):
+        contents = {"i": np.asarray(a), "k": np.asarray(b)}
+
+        def element(e: Any, contents: Any = contents) -> Any:
+            return contents[e.index[0].name]
+
+        env = {"i": np.asarray(i), "k": np.asarray(k)}
+        want = bool(np.any(evaluate(d.guard, env | {"j": np.arange(N)}, element)))
+        assert bool(evaluate(closed, env, element)) == want, (i, k, a, b)
 
 
 @pytest.mark.parametrize(

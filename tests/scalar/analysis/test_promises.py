@@ -17,6 +17,10 @@ TEXT = "dim N = 4\ninput x: f32[N]\ninput k: i8[N]\noutput Y: f32[N]\nassume {fa
     [
         ("x[i] <= 5", {"x": (-math.inf, 5.0)}),
         ("abs(x[i]) <= 2", {"x": (-2.0, 2.0)}),
+        ("abs(k[i]) < 3", {"k": (-3.0, 3.0)}),
+        ("-x[i] <= 2", {}),
+        ("sqrt(x[i]) <= 2", {}),
+        ("exp(x[i]) <= 2", {}),
         ("x[i] < 5", {"x": (-math.inf, 5.0)}),
         ("k[i] < 5", {"k": (-math.inf, 4)}),
         ("-3 < k[i] and k[i] <= 5", {"k": (-2, 5.0)}),

@@ -55,6 +55,7 @@ def inside(s: Span, env: dict[str, Any], data: dict[str, Array], count: int) -> 
     """Which of ``count`` blocks are in ``s``."""
 
     def at(x: Any) -> int:
+        assert all(a.dtype is DType.I32 for a in x.terms), "bounds of loops are i32"
         return int(value(build(x, DType.I32), env, data))
 
     j0 = np.arange(count)
