@@ -134,7 +134,8 @@ def test_the_guard_at_the_least_point(guard: Any, want: str | None) -> None:
     [
         "j < T[i]", "j <= T[i] and j <= i", "j > T[i]", "j >= T[i]", "j >= T[i] and j >= k", "j >= T[i] and j > k",
         "j > T[i] - 1 and j <= i", "j >= T[i] and j < k", "j < T[i] and j - i <= T[i] - 3", "j + 1 >= T[i] and j < 3",
-        "T[i] <= j and T[k] > j", "T[i] < j and j <= T[k]",
+        "T[i] <= j and T[k] > j", "T[i] < j and j <= T[k]", "j >= T[i] - 1 and j <= i", "j >= T[i] - 1 and j < k",
+        "T[i] - 1 <= j and j < T[k] - 1", "j >= T[i] - 1 and j > k and j <= i",
     ],
 )  # fmt: skip
 def test_the_guard_at_the_least_point_decides_for_all_contents(guard: Any) -> None:
