@@ -1,6 +1,6 @@
-"""The plans of the shipped specs, and the Scalar IR that they are made for, are those in ``recorded_plans.json``.
+"""The plans of the shipped specs and of forms at many sizes, and the Scalar IR that they are made for, are recorded.
 
-A change of a rule or of a cost shows here which plans it moves.  ``pytest --update-golden`` records them again, for a
+A change of a rule or of a cost shows in ``recorded_plans.json`` which plans it moves.  ``pytest --update-golden`` records them again, for a
 change that means to move them.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 from nautilus.core.schedule import KernelPlan
 from nautilus.driver import Request, compile_file
 from nautilus.scalar.text import format_program
+from tests.planner.sweep import SWEEP
 from tests.shipped import MORE, ROOT, SPECS
 
 RECORDED = Path(__file__).parent / "recorded_plans.json"
@@ -26,14 +27,15 @@ RECORDED = Path(__file__).parent / "recorded_plans.json"
 _SLOW = {
     "mixed_batch", "paged_heads_decode", "streaming_decode", "paged_decode", "rotary", "qk_norm_f8", "qk_norm",
     "f4_weights", "u4_weights", "backward", "layer_norm_backward", "linear_few_rows", "paged_sinks_decode", "latent",
-    "soft", "attention_projection", "paged_softcap_decode", "tucker", "decode_lengths", "paged_latent_decode",
+    "soft", "attention_projection", "paged_softcap_decode", "tucker", "decode_lengths", "paged_latent_decode", "f8",
+    "global_f8", "causal_f8", "retrieval", "talking_heads", "lora", "mttkrp", "linear_pool_gelu_max", "gated_mlp",
 }  # fmt: skip
 CASES = {
-    f"{path.relative_to(ROOT / 'specs').with_suffix('')} {arch}": (path, arch)
+    f"{path.relative_to(ROOT / 'specs').with_suffix('')} {arch}": Request(path, arch)
     for arch, paths in (("sm_90a", [*SPECS, *MORE]), ("sm_80", SPECS))
     for path in paths
     if path.stem not in _SLOW
-}
+} | {name: Request(Path("given.naut"), "sm_90a", text=text) for name, text in SWEEP.items()}
 
 
 def described(plan: KernelPlan) -> str:
@@ -58,8 +60,7 @@ def _recorded() -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_plans_are_as_recorded(case: str, update_golden: bool) -> None:
-    path, arch = CASES[case]
-    result = compile_file(Request(path, arch, until="scalar", verified=False))
+    result = compile_file(replace(CASES[case], until="scalar", verified=False))
     schedule = result.context.schedule
     assert schedule is not None
     text = format_program(result.modules["scalar"])

@@ -21,8 +21,11 @@ from tests.endtoend.collection import attention, networks, numbers, tensors
 FIGURES = Path(__file__).parent / "figures.json"
 #: those that take as long as all others
 _SLOW = {
-    "linear recurrence with gates", "float functions", "moments and a standardised output", "all pairs in one number",
-    "mlp with a norm in front and a residual", "mean squared error and its gradient", "casts between everything",
+    "adam step", "all pairs in one number", "batch norm", "casts between everything", "float functions", "gated mlp",
+    "group norm", "linear recurrence with gates", "mean squared error and its gradient", "mixed products",
+    "mlp with a norm in front and a residual", "moments and a standardised output", "outputs that read each other",
+    "rank 0", "reductions with conditions", "sparse blocks times a matrix, scaled",
+    "typed intermediates after reductions",
 }  # fmt: skip
 SPECS = {
     name: text

@@ -73,7 +73,8 @@ Y[i] = {read}
 
 @pytest.mark.parametrize(("read", "forward", "reverse"), [
     ("H[i]", True, True), ("H[max(i - 1, 0)]", False, False), ("H[i] + (H[i - 1] if i > 0 else 0)", True, False),
-    ("H[i] + (H[i + 1] if i < N - 1 else 0)", False, True), ("H[8 - i]", False, False), ("sum[t: N](H[t])", False, False),
+    ("H[i] + (H[i + 1] if i < N - 1 else 0)", False, True), ("H[8 - i]", False, False),
+    ("sum[t: N](H[t])", False, False),
 ])  # fmt: skip
 def test_a_reader_follows_steps_that_it_has_reached(read: str, forward: bool, reverse: bool) -> None:
     for back, inside, follows in (("- 1", "t > 0", forward), ("+ 1", "t < N - 1", reverse)):
