@@ -75,14 +75,14 @@ def specs() -> Iterator[tuple[str, str]]:
                 small = name != "pairs" or m * n <= 4096 * 100
                 if small and (t == "f32" or name in ("softmax", "sum", "gelu")):
                     yield f"{name} {t} {m} {n}", ROWS.format(m=m, n=n, t=t, o=o.format(t=t), body=body)
-    for batch, c, h, r, f in (
+    for batch, channels, h, r, f in (
         (8, 64, 56, 3, 64),
         (1, 3, 224, 7, 64),
         (32, 512, 7, 3, 512),
         (8, 256, 14, 1, 1024),
         (4, 16, 128, 5, 16),
     ):
-        yield f"convolution {c} {h} {r} {f}", IMAGES.format(b=batch, c=c, h=h, r=r, f=f)
+        yield f"convolution {channels} {h} {r} {f}", IMAGES.format(b=batch, c=channels, h=h, r=r, f=f)
 
 
 SWEEP = dict(specs())
