@@ -7,8 +7,9 @@ import random
 import pytest
 
 from nautilus.core.expr.nodes import Const, Expr, Op, Var
+from nautilus.core.index.linear import Linear
 from nautilus.core.types import DType
-from nautilus.cuda.positions import _sum, _tree
+from nautilus.cuda.positions import _fits, _sum, _tree
 
 HOLDS = {"le": int.__le__, "ge": int.__ge__}
 
@@ -54,3 +55,14 @@ def test_the_text_holds_where_the_condition_does(seed: int) -> None:
 ])  # fmt: skip
 def test_a_sum_has_its_positive_terms_first(terms: list[tuple[int, str]], text: str) -> None:
     assert _sum(terms) == text
+
+
+@pytest.mark.parametrize(("coefficient", "const", "reach", "fits"), [
+    (1, 0, 0, True), (1 << 20, 0, 0, True), (1 << 22, 0, 0, False), (-(1 << 20), 0, 0, True), (-(1 << 22), 0, 0, False),
+    (1, (1 << 31) - 1024, 0, True), (1, (1 << 31) - 1023, 0, False), (1, (1 << 31) - 1024, 1, False),
+    (-1, -(1 << 31) + 1024, 0, True), (-1, -(1 << 31) + 1023, 0, False), (-1, -(1 << 31) + 1024, 1, False),
+    (0, (1 << 31) - 1, 0, True),
+])  # fmt: skip
+def test_sums_of_positions_fit_32_bits(coefficient: int, const: int, reach: int, fits: bool) -> None:
+    x = Linear({Var("x"): coefficient} if coefficient else {}, const)
+    assert _fits(x, reach, {"x": (0, 1023)}) == fits
