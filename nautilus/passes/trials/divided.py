@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 from nautilus.core.expr.nodes import Expr, loads
 from nautilus.core.records import dataclass
 from nautilus.core.records.identical import identical
-from nautilus.core.records.memo import Results, Same, first_equal
+from nautilus.core.records.memo import Results, Same, by_identity, first_equal
 from nautilus.core.schedule import Schedule, recomputed
 from nautilus.core.source import Span
 
@@ -98,8 +98,7 @@ class Divisions:
                 return earlier
             made = replace(earlier, kernels=(kernel,))
         else:
-            named = set[str]()
-            _add_names(kernel, named)
+            named = _names(kernel)
             made = replace(frame, kernels=(kernel,), buffers=tuple(b for b in frame.buffers if b.name in named))
         alike = self._alike.setdefault((type(made), kernel.name, Same(earlier)), [])
         for other in reversed(alike):
@@ -112,6 +111,14 @@ class Divisions:
 
 def _same_objects(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+@by_identity(512)  # modules have kernels in common
+def _names(kernel: Any) -> frozenset[str]:
+    """Every text in ``kernel``."""
+    named = set[str]()
+    _add_names(kernel, named)
+    return frozenset(named)
 
 
 def _add_names(x: Any, out: set[str]) -> None:
