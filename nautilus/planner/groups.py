@@ -21,7 +21,8 @@ from nautilus.core.fallbacks import LIGHTER, WITHOUT, Fallbacks, sizing
 from nautilus.core.index.linear import divided
 from nautilus.core.index.linear_bounds import bounds
 from nautilus.core.records import dataclass
-from nautilus.core.records.memo import Results, Same
+from nautilus.core.records.identical import identical
+from nautilus.core.records.memo import Results, Same, by_identity
 from nautilus.core.schedule import KernelPlan
 from nautilus.planner.kernel import SHORT, plan_kernel
 from nautilus.planner.rowwise.segments import segments_of
@@ -43,6 +44,7 @@ Group: TypeAlias = tuple[str, ...]
 Groups: TypeAlias = Mapping[str, Group]
 _KNOWN = Results(16)
 _UNIFIED, _PLANS = Results(4096), Results(4096)  # results for the same definitions in several programs
+_ALIKE = Results(4096)  # those that are equal but for details
 SIZED = Results(4096)  # plans with their sizes
 
 
@@ -268,7 +270,7 @@ class Known:
 
     def _key(self, ops: Group) -> tuple[object, ...]:
         """What the unified axes of ``ops`` depend on, which trials of other plans for the program have in common."""
-        return (tuple(p.name for p in self.program.params), *(Same(self.defs[o]) for o in ops))
+        return (tuple(p.name for p in self.program.params), *(Same(_first(self.defs[o])) for o in ops))
 
     def stored(self, ops: Group) -> frozenset[str]:
         """The definitions of ``ops`` that stay in memory: outputs, and the operands of other definitions."""
@@ -303,6 +305,16 @@ class Known:
         return plan, ""
 
 
+@by_identity(4096)
+def _first(d: Def) -> Def:
+    """The first of the definitions that are ``d`` in every detail, which programs of other plans have again."""
+    alike: list[Def] = _ALIKE.found.get(d, [])
+    found = next((x for x in alike if identical(x, d)), None)
+    if found is None:
+        _ALIKE.keep(d, [*alike, found := d])
+    return found
+
+
 def known_of(program: Program) -> Known:
     """The facts about ``program``, which a compilation plans again after each kernel that fails."""
     key = Same(program)
@@ -321,5 +333,5 @@ def _known_of_equal(program: Program) -> Known:
 def forget_plans() -> None:
     """Drop the facts about all programs. A test that changes constants of the planner calls it."""
     _known_of_equal.cache_clear()
-    for results in (_KNOWN, _UNIFIED, _PLANS, SIZED):
+    for results in (_KNOWN, _UNIFIED, _PLANS, SIZED, _ALIKE):
         results.found.clear()

@@ -13,7 +13,7 @@ import pytest
 
 from nautilus.api.signature import variant_of
 from nautilus.cli.main import main
-from nautilus.driver import Request, compile_checked
+from nautilus.driver import Request, Result, compile_checked
 from nautilus.export.manifest import condition, manifest
 from nautilus.ma_tile.text import printer
 from nautilus.runtime.execute import plan_of
@@ -56,9 +56,17 @@ def test_a_cubin_has_a_manifest_beside_it(folder: Path) -> None:
     assert found["facts"] == [{"text": "assume M % 8 == 0", "condition": ["eq", ["mod", "M", 8], 0]}]
 
 
+@pytest.fixture(scope="module")
+def result(folder: Path) -> Result:
+    """What the cubin was made of."""
+    return compile_checked(Request(folder / "k.naut", "sm_90a", variants=6))
+
+
 @pytest.mark.parametrize("m", [8, 104, 1000, 8000])
-def test_the_manifest_launches_what_the_runtime_launches(m: int, folder: Path, loader: ModuleType) -> None:
-    result, sizes = compile_checked(Request(folder / "k.naut", "sm_90a", variants=6)), {"M": m}
+def test_the_manifest_launches_what_the_runtime_launches(
+    m: int, folder: Path, result: Result, loader: ModuleType
+) -> None:
+    sizes = {"M": m}
     plan = plan_of(result.launched(sizes), {"M": m, "s": 2.0})
     whole = json.loads((folder / "k.manifest.json").read_text())
     assert len(whole["variants"]) > 1 and whole["facts"]

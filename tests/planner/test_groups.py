@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from nautilus.core.fallbacks import NO_FALLBACKS
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_text
-from nautilus.planner.groups import Graph, Why, graph_of, have_the_same_terms, large_inputs, launches_alike
+from nautilus.planner.groups import Graph, Why, graph_of, have_the_same_terms, known_of, large_inputs, launches_alike
 from nautilus.planner.kernels import MOST, default_schedule, unfused
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.lowering import lower
@@ -35,6 +37,17 @@ def test_the_graph_has_operands_and_readers_in_order() -> None:
     assert graph.operands == {"A": (), "B": ("A",), "C": ("A",), "Y": ("B", "C")}
     assert graph.readers == {"A": ("B", "C"), "B": ("Y",), "C": ("Y",), "Y": ()}
     assert graph.union([("Y",), ("A", "C")]) == ("A", "C", "Y")
+
+
+def test_the_same_definitions_of_two_programs_have_one_plan() -> None:
+    program = lower(load_text(DIAMOND))
+    again = replace(program, name="again", kernels=tuple(replace(k) for k in program.kernels))
+    one, same, fewer = (known_of(p) for p in (program, again, replace(program, kernels=program.kernels[:2])))
+    assert one.defs["A"] is not same.defs["A"]
+    plan = one.plan(("A", "B"), NO_FALLBACKS)
+    assert plan is not None and plan is same.plan(("A", "B"), NO_FALLBACKS)
+    assert one.unified(("A", "B")) is same.unified(("A", "B"))
+    assert plan is not fewer.plan(("A", "B"), NO_FALLBACKS)  # there A has no other reader
 
 
 def test_a_group_that_another_one_reads_and_is_read_by_is_cyclic() -> None:

@@ -1,20 +1,19 @@
 """A module as one module for each kernel, where equal ones are one object.
 
 The module of one kernel has the buffers that the kernel names, and no other kernel, so that whatever a step makes of it
-depends on these alone.  Two are one object where they are equal in every detail, also in what the equality of
-expressions leaves out: places in the source, facts about sizes, the sign of zero.
+depends on these alone.  Two are one object where they are equal in every detail.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import copysign
 from typing import Any, Final, get_args
 
-from nautilus.core.expr.nodes import Expr, details, loads
+from nautilus.core.expr.nodes import Expr, loads
 from nautilus.core.records import dataclass
-from nautilus.core.records.memo import Results, Same, first_equal
+from nautilus.core.records.identical import identical
+from nautilus.core.records.memo import Results, Same, by_identity, first_equal
 from nautilus.core.schedule import Schedule, recomputed
 from nautilus.core.source import Span
 
@@ -99,12 +98,11 @@ class Divisions:
                 return earlier
             made = replace(earlier, kernels=(kernel,))
         else:
-            named = set[str]()
-            _add_names(kernel, named)
+            named = _names(kernel)
             made = replace(frame, kernels=(kernel,), buffers=tuple(b for b in frame.buffers if b.name in named))
         alike = self._alike.setdefault((type(made), kernel.name, Same(earlier)), [])
         for other in reversed(alike):
-            if _equal(other, made):
+            if identical(other, made):
                 return other
         alike.append(made)
         del alike[:-_ALIKE]
@@ -115,25 +113,12 @@ def _same_objects(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
 
 
-def _equal(a: Any, b: Any) -> bool:
-    """Whether ``a`` and ``b`` are equal in every detail."""
-    if a is b:
-        return True
-    kind = type(a)
-    if kind is not type(b):
-        return False
-    if kind is tuple:
-        return len(a) == len(b) and all(map(_equal, a, b))
-    if isinstance(a, _EXPRESSIONS):
-        return bool(a == b) and details(a) == details(b)
-    if isinstance(a, Mapping):
-        return len(a) == len(b) and all(x == y and _equal(a[x], b[y]) for x, y in zip(a, b, strict=True))
-    if kind is float:
-        return bool(a == b) and copysign(1.0, a) == copysign(1.0, b)
-    fields = getattr(kind, "__dataclass_fields__", None)
-    if fields is None or kind is Span:
-        return bool(a == b)
-    return all(_equal(getattr(a, name), getattr(b, name)) for name in fields)
+@by_identity(512)  # modules have kernels in common
+def _names(kernel: Any) -> frozenset[str]:
+    """Every text in ``kernel``."""
+    named = set[str]()
+    _add_names(kernel, named)
+    return frozenset(named)
 
 
 def _add_names(x: Any, out: set[str]) -> None:
