@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from tests.mutants.campaign import campaign
-from tests.mutants.judge import VERDICTS, judge
+from tests.mutants.judge import OPEN, VERDICTS, judge
 from tests.mutants.mutations import mutants
 from tests.mutants.programs import Program, shipped, variants
 from tests.shipped import MORE, SPECS
@@ -47,8 +47,8 @@ def run(programs: Iterable[Program]) -> dict[str, Counter[str]]:
             seen.add(mutant.key)
             verdict = judge(p, mutant, SEEDS)
             counts.setdefault(mutant.kind, Counter())[verdict.by] += 1
-            if verdict.by == "survives":
-                print(f"  survives: {mutant.kind}: {' | '.join(mutant.key[2:])}", flush=True)
+            if verdict.by in OPEN:
+                print(f"  {verdict.by}: {mutant.kind}: {' | '.join(mutant.key[2:])}", flush=True)
         print(f"{p.name}: {len(seen) - before} new mutants, {time.process_time() - start:.0f} s", flush=True)
     return counts
 
@@ -59,7 +59,7 @@ def in_processes(paths: Iterable[Path], out: Path, jobs: int, seconds: float) ->
     counts: dict[str, Counter[str]] = {}
     for row in campaign(paths, out, jobs, SEEDS, seconds):
         counts.setdefault(row["kind"], Counter())[row["by"]] += 1
-        if row["by"] not in VERDICTS[:3]:
+        if row["by"] not in VERDICTS or row["by"] in OPEN:
             print(f"  {row['by']}: {row['program']}: {row['kind']}: {row.get('text', row['reason'])}", flush=True)
     return counts
 
@@ -82,7 +82,7 @@ def main(words: tuple[str, ...], jobs: int, more: tuple[Path, ...], seconds: flo
     print(" " * width + "".join(f"{v:>14}" for v in columns))
     for kind, found in (*sorted(counts.items()), ("all", sum(counts.values(), Counter[str]()))):
         print(f"{kind:{width}}" + "".join(f"{found[v]:14}" for v in columns))
-    sys.exit(int(any(found["survives"] for found in counts.values())))
+    sys.exit(int(any(found[v] for found in counts.values() for v in OPEN)))
 
 
 if __name__ == "__main__":

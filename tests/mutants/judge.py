@@ -13,12 +13,17 @@ from nautilus.ma_tile.verify.module import verify
 from tests.mutants.mutations import Mutant
 from tests.mutants.programs import Program
 
-VERDICTS = ("verifier", "interpreter", "wrong result", "survives")
+VERDICTS = ("verifier", "interpreter", "wrong result", "not run", "survives")
+#: what no check detects
+OPEN = frozenset({"not run", "survives"})
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``by`` is one of :data:`VERDICTS`; ``reason`` is the rule."""
+    """``by`` is one of :data:`VERDICTS`; ``reason`` is the rule.
+
+    An op that is not run at the sizes of its program says nothing.
+    """
 
     by: str
     reason: str = ""
@@ -42,4 +47,5 @@ def judge(p: Program, mutant: Mutant, seeds: range) -> Verdict:
         emit_module(mutant.module)
     except NautilusError as error:
         return Verdict("verifier", str(error).splitlines()[0][:120])
-    return Verdict("survives")
+    never = mutant.op is not None and id(mutant.op) not in p.executed(mutant.kernel)
+    return Verdict("not run" if never else "survives")

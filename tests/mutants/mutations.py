@@ -41,6 +41,7 @@ class Mutant:
     """``module`` with the change ``change`` of the op or part ``subject`` (its class); ``text`` shows it.
 
     ``key`` is the same for mutants that differ in names only and stand in the same context.  ``kernel`` has the change.
+    ``op``: the one that is changed; None for a part.
     """
 
     kernel: str
@@ -49,6 +50,7 @@ class Mutant:
     text: str
     key: tuple[str, ...]
     module: MemModule
+    op: MemOp | None = None
 
     @property
     def kind(self) -> str:
@@ -68,13 +70,13 @@ class _Place:
 def mutants(module: MemModule) -> Iterator[Mutant]:
     """All mutants of ``module``, kernel by kernel, in program order."""
     for number, kernel in enumerate(module.kernels):
-        for changed, subject, change, text, context in _kernel_mutants(kernel):
+        for changed, subject, change, text, context, op in _kernel_mutants(kernel):
             kernels = tuple(changed if n == number else k for n, k in enumerate(module.kernels))
             key = (subject, change, *context)
-            yield Mutant(kernel.name, subject, change, text, key, replace(module, kernels=kernels))
+            yield Mutant(kernel.name, subject, change, text, key, replace(module, kernels=kernels), op)
 
 
-_Found = tuple[MemKernel, str, str, str, tuple[str, ...]]
+_Found = tuple[MemKernel, str, str, str, tuple[str, ...], MemOp | None]
 
 
 def _kernel_mutants(k: MemKernel) -> Iterator[_Found]:
@@ -82,7 +84,7 @@ def _kernel_mutants(k: MemKernel) -> Iterator[_Found]:
         for change, new in _changes(k, place):
             body = _replaced(k.body, path, new)
             context = (_without_names(place.op), *place.context)
-            yield replace(k, body=body), type(place.op).__name__, change, format_op(place.op), context
+            yield replace(k, body=body), type(place.op).__name__, change, format_op(place.op), context, place.op
     for name, counts in _PARTS.items():
         parts = getattr(k, name)
         for n, part in enumerate(parts):
@@ -93,7 +95,7 @@ def _kernel_mutants(k: MemKernel) -> Iterator[_Found]:
                     change = f"{f} {by:+d}"
                     context = (part.name, str(getattr(part, f)), str(k.cluster))
                     changed: Any = replace(k, **{name: new_parts})  # type: ignore[arg-type]
-                    yield changed, type(part).__name__, change, str(part), context
+                    yield changed, type(part).__name__, change, str(part), context, None
     yield from _role_mutants(k)
 
 
@@ -105,7 +107,7 @@ def _role_mutants(k: MemKernel) -> Iterator[_Found]:
                 roles = replace(op, roles=(*op.roles[:n], new, *op.roles[n + 1 :]))
                 body = (*k.body[:at], roles, *k.body[at + 1 :])
                 context = (role.name, str(role.registers), str(role.consumers), str(k.warps))
-                yield replace(k, body=body), "Role", change, f"role {role.name}", context
+                yield replace(k, body=body), "Role", change, f"role {role.name}", context, None
 
 
 def _role_changes(role: Role, scarce: bool) -> Iterator[tuple[str, Role]]:

@@ -16,15 +16,17 @@ from nautilus.check.inputs import generate
 from nautilus.check.sizes import spec_at
 from nautilus.check.sizes import variants as sizes_of
 from nautilus.core.errors import DiagnosticError, ScheduleError, UnsupportedError
-from nautilus.core.expr.nodes import Reduce, walk
+from nautilus.core.expr.nodes import Param, Reduce, walk
 from nautilus.core.expr.products import indexed_factors
+from nautilus.core.index.sizes import Extent
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.core.schedule.recomputed import recomputing
 from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.spec import Spec
+from nautilus.ma_tile.interp.block import BlockRun
 from nautilus.ma_tile.interp.module import run_module
-from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.ir.ops import MemModule, MemOp
 from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.targets.limits import limits
 from nautilus.tune.database.lookup import tuned_schedule
@@ -35,7 +37,8 @@ ARCHES = ("sm_90a", "sm_80")
 #: so that each persistent block processes several tiles
 _MULTIPROCESSORS = 2
 #: terms of a product: more tiles than a pipeline has stages, and a remainder
-_LONG = 648
+_LONG = 520
+_STEP = 32  # what sizes are multiples of, as those of groups
 
 
 @dataclass
@@ -47,6 +50,7 @@ class Program:
     inputs: Mapping[str, Any]
     scalars: Mapping[str, Any]
     _expected: dict[bool, dict[str, Any]] = field(default_factory=dict)
+    _executed: dict[bool, set[int]] = field(default_factory=dict)
 
     @cached_property
     def with_nan(self) -> dict[str, Any]:
@@ -69,6 +73,22 @@ class Program:
         if key not in self._expected:
             self._expected[key] = self.run(self.module, kernel)
         return self._expected[key]
+
+    def executed(self, kernel: str) -> set[int]:
+        """The identities of the ops that the module runs on the inputs for ``kernel``."""
+        key, found = self._is_recomputing(kernel), set[int]()
+        if key not in self._executed:
+            plain = BlockRun.program
+
+            def program(block: BlockRun, ctx: Any, body: tuple[MemOp, ...]) -> Any:
+                for op in body:
+                    found.add(id(op))
+                    yield from plain(block, ctx, (op,))
+
+            with patch.object(BlockRun, "program", program):
+                self.run(self.module, kernel)
+            self._executed[key] = found
+        return self._executed[key]
 
     def _is_recomputing(self, kernel: str) -> bool:
         return any(recomputing(k.name) == kernel for k in self.module.kernels)
@@ -102,7 +122,7 @@ def at_small_sizes(path: Path, arch: str, name: str) -> Program:
     sizes = sizes_of(lambda dims: spec_at(request, dims), {})
     chosen = next((v.dims for v in sizes if v.label == "aligned"), sizes[0].dims)
     whole = compile_file(request)
-    for dims in (_with_long_reductions(sizes[0].spec, whole.modules["spec"], chosen), chosen):
+    for dims in (_with_long_reductions(request, whole.modules["spec"], chosen), chosen):
         sized = replace(request, dims=dict(dims))
         try:
             try:
@@ -117,13 +137,24 @@ def at_small_sizes(path: Path, arch: str, name: str) -> Program:
     raise AssertionError(path)  # the sizes of a check are legal
 
 
-def _with_long_reductions(odd: Spec, declared: Spec, dims: Mapping[str, int]) -> dict[str, int]:
-    """``dims`` with :data:`_LONG` for the sizes over which products are reduced; those of ``odd`` tell sizes apart."""
-    names = {d.value: d.name for d in odd.dims if d.value is not None}
-    nodes = [e for d in odd.definitions for e in walk(d.expr) if isinstance(e, Reduce) and e.op == "sum"]
-    reduced = {names.get(a.extent) for e in nodes if len(indexed_factors(e.body)) > 1 for a in e.axes}
-    whole = {d.name: d.value or 0 for d in declared.dims}
-    return {n: _LONG if n in reduced and v < _LONG < whole[n] else v for n, v in dims.items()}
+def _with_long_reductions(request: Request, declared: Spec, dims: Mapping[str, int]) -> dict[str, int]:
+    """``dims`` with :data:`_LONG` for the sizes over which products are reduced."""
+    whole = {d.name: d.value or d.bound or _LONG + 1 for d in declared.dims}
+    usual = _reduced(spec_at(request, dims))
+    out = dict(dims)
+    for n, v in dims.items():
+        if v < _LONG < whole[n]:
+            with suppress(DiagnosticError):  # a fact of the spec
+                late = any(isinstance(e, Param) and e.name == n for e in usual)
+                out[n] = _LONG if late or _reduced(spec_at(request, {**dims, n: v + _STEP})) != usual else v
+    return out
+
+
+def _reduced(spec: Spec) -> list[Extent]:
+    """The extents over which products are reduced."""
+    nodes = [e for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce) and e.op == "sum"]
+    axes = [a for e in nodes if len(indexed_factors(e.body)) > 1 for a in e.axes]
+    return [a.extent for a in axes]
 
 
 def _late(spec: Spec) -> frozenset[str]:

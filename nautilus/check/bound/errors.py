@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.check.bound.cancelling.ties import Step, Ties, anywhere, at_ties, few, is_whole, of_nodes, ties
+from nautilus.check.bound.cancelling.ties import Step, Ties, anywhere, at_ties, is_whole, move_few, of_nodes, ties
 from nautilus.check.bound.exactness import (
     U32,
     U64,
@@ -22,6 +22,7 @@ from nautilus.check.bound.exactness import (
     is_inexact_number,
     is_rounded,
     keeps,
+    narrow_only,
     scales,
     selects,
     unit,
@@ -44,7 +45,7 @@ from nautilus.check.bound.sums.orders import (
     with_signs_of,
 )
 from nautilus.check.compare import add_relative, spacing
-from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Reduce
 from nautilus.core.expr.products import factors
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.functions.record import Steps
@@ -55,7 +56,7 @@ from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import STEP, Evaluator, run_spec
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.frontend.values import Value, line_up
-from nautilus.scalar.analysis.ranges.precision import in_bf16
+from nautilus.scalar.analysis.ranges.precision import significant_bits
 
 _CUT = 1.0  # what a tensor core cuts off the sum so far at each accumulation, in units of u
 #: The largest error of an approximation divided by what many elements have in common.
@@ -105,7 +106,8 @@ class Roundings:
     are not exact.  ``shown``: inputs that stand for a more precise value, with their relative error.  ``cuts``: sums
     whose parts are found apart from each other.  ``ties``: steps that computed numbers decide about.  ``lanes``:
     definitions of which no matrix unit computes a sum.  ``in_lanes``: those whose sums lanes share.  ``resized``:
-    numbers of which a product counts as exact, because it stands for a sum of more terms.
+    numbers of which a product counts as exact, because it stands for a sum of more terms.  ``elements``: how many
+    elements definitions have, of which some are evaluated.
     """
 
     fast: bool = True
@@ -119,6 +121,7 @@ class Roundings:
     lanes: frozenset[str] = frozenset()
     in_lanes: frozenset[str] = frozenset()
     resized: frozenset[float] = frozenset()
+    elements: Mapping[str, int] = field(default_factory=dict)
 
 
 def roundings(
@@ -128,18 +131,9 @@ def roundings(
     """What follows from the structure of ``spec``, and from the ``schedule`` of its kernels."""
     fast, made = precision == "fast", computed(spec)
     return Roundings(
-        fast, fast and schedule.decompose_operands, terms or {}, _narrow_only(spec), made, cuts=cuts(spec, schedule),
+        fast, fast and schedule.decompose_operands, terms or {}, narrow_only(spec), made, cuts=cuts(spec, schedule),
         ties=ties(spec, made), lanes=without_matrices(spec), in_lanes=in_lanes(spec),
     )  # fmt: skip
-
-
-def _narrow_only(spec: Spec) -> frozenset[str]:
-    """The definitions on which only outputs of at most 16 bits depend (``vr_tile.passes.hardware_math``)."""
-    wide = {d.name for d in spec.definitions if d.is_output and not (d.stored.is_float and d.stored.bits <= 16)}
-    for d in reversed(spec.definitions):
-        if d.name in wide:
-            wide |= {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
-    return frozenset(d.name for d in spec.definitions) - wide
 
 
 def run(
@@ -225,9 +219,8 @@ class Rounding(Evaluator):
         if self.probe.coherent or self.probe.reals or not x.size:
             return x
         flat = np.array(x, np.float64).reshape(-1)
-        at = self.rng.integers(0, x.size, few(x.size))
-        steps = np.broadcast_to(step, x.shape).reshape(-1)[at]
-        flat[at] += steps * self.rng.choice([-1.0, 1.0], at.size) * (flat[at] != 0.0)
+        whole = self.how.elements.get(self.d.name, 1) / max(1, prod(n for n in self.d.shape if isinstance(n, int)))
+        move_few(self.rng, flat, np.broadcast_to(step, x.shape).reshape(-1), max(1.0, whole))
         return flat.reshape(x.shape)
 
     def at_ties(self, x: Array, step: Step, name: str, dtype: DType) -> Array:
@@ -361,12 +354,12 @@ class Rounding(Evaluator):
             kept = target is DType.BOOL or self.probe.tie is not None or is_whole(e.args[0], self.how.ties.whole)
             return x if kept or not self.computed(e) else round_to(self.flipped(x, np.ones(())), target)
         if e.op == "narrow":
-            exact = selects({}, e.args[0], target) or (target is DType.BF16 and in_bf16(e.args[0]))
-            if self.probe.reals or exact:
+            kept = significant_bits(e.args[0]) <= target.mantissa + 1  # by all numbers that are not too small
+            if self.probe.reals or selects({}, e.args[0], target) or (target is DType.BF16 and kept):
                 return x
             f = FORMATS[target]
             least = 2.0 ** (f.least - f.mantissa - 1)  # what is below it becomes 0, whose product with inf is NaN
-            made = self.moved(x, unit(target), max(least, 2.0**-126))
+            made = self.moved(x, 0.0 if kept else unit(target), max(least, 2.0**-126))
             made = np.where(np.abs(x) < least, 0.0, made)
             return np.where(np.abs(made) > f.largest, np.copysign(np.inf, made), made)
         if keeps(target, source):

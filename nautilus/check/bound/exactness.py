@@ -140,3 +140,12 @@ def computed(spec: Spec) -> frozenset[str]:
         if loads & found or any(inexact(e) for e in walk(d.expr)) or rounds_at_store(spec, d):
             found.add(d.name)
     return frozenset(found)
+
+
+def narrow_only(spec: Spec) -> frozenset[str]:
+    """The definitions on which only outputs of at most 16 bits depend (``vr_tile.passes.hardware_math``)."""
+    wide = {d.name for d in spec.definitions if d.is_output and not (d.stored.is_float and d.stored.bits <= 16)}
+    for d in reversed(spec.definitions):
+        if d.name in wide:
+            wide |= {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
+    return frozenset(d.name for d in spec.definitions) - wide

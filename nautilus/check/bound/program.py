@@ -41,6 +41,7 @@ from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.operands.scale_products import ScaleProducts
 from nautilus.scalar.passes.operands.split_sums import SplitSums
 from nautilus.scalar.passes.positions.expand_gathers import ExpandGathers
+from nautilus.scalar.passes.positions.restrict_results import RestrictResults
 from nautilus.scalar.passes.results.choose_terms import ChooseTerms
 from nautilus.scalar.passes.results.reduce_rows import ReduceRows
 from nautilus.scalar.passes.results.sink_gathers import SinkGathers
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(RoundTemps(), Simplify(), Inline(schedule), Simplify(), ChooseTerms(spec)),
+        *(RoundTemps(), Simplify(), Inline(schedule), Simplify(), RestrictResults(), ChooseTerms(spec)),
         *(ExpandGathers(spec), UnrollReductions(), CountTerms()),
         DeferRoundings(schedule, strict=precision == "strict", again=True),
         *(SplitSums(spec), Factor(schedule), Simplify()),

@@ -205,6 +205,7 @@ def _sample(alone: _Task, name: str, elements: Sequence[tuple[int, int]], sites:
     count = min(count, max(_SITE_INPUTS, FAR * _MORE_BUDGET // max(1, work(whole))))  # windows of windows are long
     cut, ranges = shortened(whole, integer_ranges(alone.program), rows)
     how = roundings(cut, alone.precision, alone.chains, alone.schedule)
+    how = replace(how, elements=_elements(alone.program))
     values, found = [], []
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges)
@@ -336,7 +337,7 @@ def _sampled(
     cut, resized = at_full_size(cut, task.sizes, {**first.arrays, **rows}, first.scalars)
     how = roundings(cut, task.precision, task.chains, task.schedule)
     lanes, shared = without_matrices(task.program), in_lanes(task.program)  # not of ``cut``, which gathers its rows
-    how = replace(how, resized=resized, lanes=lanes, in_lanes=shared)
+    how = replace(how, resized=resized, lanes=lanes, in_lanes=shared, elements=_elements(task.program))
     found: dict[str, list[tuple[Array, Effect, Effect]]] = {t.name: [] for t in wanted}  # for each input
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges) if seed else first
@@ -351,6 +352,10 @@ def _sampled(
     stores = {t.name: last_rounding(task.program, t, [x for x, _, _ in found[t.name]]) for t in wanted}
     made = {t.name: _judged(elements[t.name], found[t.name], stores[t.name]) for t in wanted}
     return {n: replace(x, relative=x.worst) if rare else x for n, x in made.items()}
+
+
+def _elements(program: Spec) -> dict[str, int]:
+    return {d.name: volume(d.shape) for d in program.definitions}
 
 
 def _has_ties(program: Spec) -> bool:

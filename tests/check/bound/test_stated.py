@@ -41,6 +41,8 @@ FILLED = (
 SQUARE = (
     "input A: bf16[M, K]\ninput B: bf16[K, N]\noutput Y: f32[M, N]\nY[i, j] = sum[k](A[i, k] * A[i, k] * B[k, j])\n"
 )
+#: weights of few bits, which the type of the activations holds exactly, and so does f16 hold tf32 but for its range
+WEIGHTS = "input A: {a}[M, K]\ninput W: {w}[N, K]\noutput Y: f32[M, N]\nY[i, j] = sum[k](A[i, k] * W[j, k])\n"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,9 @@ SQUARE = (
         (FILLED.format(fill="-1e30"), 4e-4, 6e-4),
         (FILLED.format(fill="-1e9"), 4e-4, 6e-4),
         (SQUARE, 2.0**-9, 8e-3),
+        (WEIGHTS.format(a="bf16", w="i4"), 3e-7, 3e-6),
+        (WEIGHTS.format(a="bf16", w="u4"), 3e-7, 3e-6),
+        (WEIGHTS.format(a="tf32", w="f8e4m3"), 3e-7, 3e-6),
     ],
 )
 def test_the_order_of_the_bound(body: str, low: float, high: float) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
-from math import inf
+from math import inf, sqrt
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from nautilus.core.records.memo import by_identity
 from nautilus.frontend.spec import Spec
 
 FLIPS = 1024  # one element in this many of those that a step decides about is taken to be at a tie
+_FEW = 8  # elements of which the largest one does not decide about the norm
 _PART = 1 / 16  # the unit of errors of arguments, relative to the period, above which their remainders may be any
 _KEEP_WHOLE = frozenset({"neg", "abs", "min", "max", "add", "sub", "mul"})
 
@@ -210,6 +211,21 @@ def anywhere(x: Array, period: Array, error: Array, end: Array | float) -> Array
     """
     unknown = (error > _PART * period) & np.isfinite(period) & np.isfinite(x)
     return np.where(unknown, np.copysign(end, x), x)
+
+
+def move_few(rng: np.random.Generator, x: Array, steps: Array, whole: float) -> None:
+    """Move few elements of ``x`` by their ``steps`` up or down; ``x`` is a part of ``whole`` times as many elements.
+
+    Where few elements of the whole move, one with the largest step is among them.  Where fewer than one element of the
+    part would move, one does by less, so that the norm of all is that of the whole.
+    """
+    steps = np.where((x != 0.0) & np.isfinite(steps), steps, 0.0)
+    all_of_them = few(int(x.size * whole))
+    count = few(x.size) if all_of_them < _FEW else min(x.size, max(few(x.size), _FEW))
+    at = rng.integers(0, x.size, count)
+    if all_of_them < _FEW:
+        at[0] = int(np.argmax(np.abs(steps)))
+    x[at] += steps[at] * rng.choice([-1.0, 1.0], count) * min(1.0, sqrt(all_of_them / whole / count))
 
 
 def few(size: int) -> int:

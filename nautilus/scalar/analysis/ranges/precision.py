@@ -50,8 +50,13 @@ def significant_bits(e: Expr) -> int:
         case Op(op="cast" | "narrow" | "neg" | "abs", args=(x,)) if e.dtype.is_float:
             most = min(most, significant_bits(x))
         case Op(op="mul", args=(x, y)) if e.dtype.is_float:
-            most = min(most, significant_bits(x) + significant_bits(y))
+            few, many = sorted((significant_bits(x), significant_bits(y)))
+            most = min(most, many if few == 1 else few + many)
+        case Op(op="div", args=(x, y)) if e.dtype.is_float and significant_bits(y) == 1:
+            most = min(most, significant_bits(x))
         case Op(op="exp2", args=(x,)) if _is_whole(x):
+            most = 1
+        case Op(op="binade"):
             most = 1
     multiple = _multiple(e)
     return most if multiple is None else min(most, max(math.frexp(multiple[1])[1] - multiple[0], 1))
@@ -65,6 +70,9 @@ def _multiple(e: Expr) -> tuple[int, float] | None:
             return (numerator & -numerator).bit_length() - denominator.bit_length(), float(abs(value))
         case Op(op="bit_and", args=(_, Const(value=value))) if value >= 0:
             return 0, float(value)
+        case Op(op="bit_or" | "bit_xor", args=(x, y)):
+            found = _of_pair("select", _multiple(x), _multiple(y))  # of numbers of n bits and a sign, at most 2^n
+            return None if found is None else (0, float(1 << int(found[1]).bit_length()))
         case Op(op="cast", args=(x,)) if (x.dtype.is_int and e.dtype.is_float) or x.dtype.bits < e.dtype.bits:
             return _multiple(x)
         case Op(op="neg" | "abs", args=(x,)):

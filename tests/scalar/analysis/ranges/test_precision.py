@@ -9,7 +9,7 @@ import pytest
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.ranges.precision import feeding_wide_outputs, sources
+from nautilus.scalar.analysis.ranges.precision import feeding_wide_outputs, significant_bits, sources
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.rewriting import find_defs
 
@@ -44,3 +44,25 @@ def test_what_wide_outputs_depend_on() -> None:
     text = "output Y: f16[M, K], L: f32[M]\nE[i, k] = exp(X[i, k])\nF[i, k] = E[i, k] * 2\nG[i, k] = tanh(X[i, k])\n"
     found = defs(text + "Y[i, k] = F[i, k] + G[i, k]\nL[i] = sum[k](E[i, k])\n")
     assert feeding_wide_outputs(found) == {"L", "E"}
+
+
+@pytest.mark.parametrize(
+    ("value", "bits"),
+    [
+        ("X[i, k]", 11),
+        ("X[i, k] * 0.25", 11),
+        ("X[i, k] / 8", 11),
+        ("X[i, k] * 3", 13),
+        ("X[i, k] * B[k]", 19),
+        ("X[i, k] / 3", 24),
+        ("W[i, k] & 15", 4),
+        ("((W[i, k] & 15) ^ 8) - 8", 5),
+        ("W[i, k] ^ 5", 9),
+        ("(W[i, k] | 64) >> 1", 32),
+    ],
+)
+def test_the_bits_of_a_significand(value: str, bits: int) -> None:
+    """A power of two keeps them; n bits and a sign are at most 2^n, which has one more."""
+    integers = "&" in value or "^" in value or "|" in value
+    found = defs(f"output Y: {'i32' if integers else 'f32'}[M, K]\nY[i, k] = {value}\n")
+    assert significant_bits(found["Y"].value) == bits
