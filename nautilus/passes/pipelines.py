@@ -112,6 +112,7 @@ SCALAR = Stage(
     lower="nautilus.scalar.lowering:lower",
     passes=_passes(
         _SCALAR,
+        "recurrences.recur_scans:RecurScans",
         *_recurrences("unroll_recurrences:UnrollRecurrences", "split_recurrences:SplitRecurrences"),
         *_recurrences("scan_recurrences:ScanRecurrences"),
         *_recurrences("join_recurrences:JoinRecurrences", "chunk_matrix_states:ChunkMatrixStates"),

@@ -57,7 +57,7 @@ def below_reference(program: Program, form: Form, e: Expr, steps: int) -> bool:
         return simplify_value(simplify(expanded(program, x), later))
 
     power = simple(e)
-    if form.reverse or not (isinstance(power, Op) and power.op == "exp"):
+    if not (isinstance(power, Op) and power.op == "exp"):
         return False
     terms = _signed(power.args[0])
     for m in [n for n, count in terms.items() if count < 0 and isinstance(n, Load)]:
@@ -86,13 +86,14 @@ def _step(program: Program, m: Load) -> Expr | None:
 
 
 def _running(d: Def | None, m: Load) -> Expr | None:
-    """The step of the running maximum ``d`` that ``m`` reads; None where it is none."""
+    """The step of the running maximum ``d``, from either end, that ``m`` reads; None where it is none."""
     if d is None or d.op != "max" or len(d.red) != 1 or d.at is not None or d.buffer.dtype is not d.value.dtype:
         return None
     (u,) = d.red
     for n, t in enumerate(d.par):
-        if d.guard == calc("le", Var(u.name), Var(t.name)) and t.name not in free_vars(d.value):
-            index = (*m.index[:n], calc("sub", m.index[n], 1), *m.index[n + 1 :])
+        ends = (("sub", calc("le", Var(u.name), Var(t.name))), ("add", calc("le", Var(t.name), Var(u.name))))
+        for before in (op for op, bound in ends if bound == d.guard and t.name not in free_vars(d.value)):
+            index = (*m.index[:n], calc(before, m.index[n], 1), *m.index[n + 1 :])
             own = {a.name: i for a, i in zip(d.par, m.index, strict=True)} | {u.name: m.index[n]}
             return Op("max", (replace(m, index=index), substitute(d.value, own)), m.dtype)
     return None

@@ -155,9 +155,7 @@ def test_others_stay_as_they_are(name: str) -> None:
     assert after is before
 
 
-@pytest.mark.parametrize(
-    "name", ["a gate", "returns", "two states", "a factor relative to the largest element so far"]
-)
+@pytest.mark.parametrize("name", ["a gate", "returns", "two states", "a factor relative to the largest element so far"])
 @pytest.mark.parametrize("seed", range(4))
 def test_inf_and_nan_are_where_the_recurrence_has_them(name: str, seed: int) -> None:
     spec = load_text(CASES[name])
