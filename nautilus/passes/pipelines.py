@@ -112,7 +112,9 @@ SCALAR = Stage(
     lower="nautilus.scalar.lowering:lower",
     passes=_passes(
         _SCALAR,
-        *_recurrences("unroll_recurrences:UnrollRecurrences", "scan_recurrences:ScanRecurrences"),
+        "recurrences.recur_scans:RecurScans",
+        *_recurrences("unroll_recurrences:UnrollRecurrences", "split_recurrences:SplitRecurrences"),
+        *_recurrences("scan_recurrences:ScanRecurrences"),
         *_recurrences("join_recurrences:JoinRecurrences", "chunk_matrix_states:ChunkMatrixStates"),
         *_recurrences("chunk_recurrences:ChunkRecurrences", "chunk_filters:ChunkFilters"),
         *_recurrences("merge_recurrences:MergeRecurrences"),

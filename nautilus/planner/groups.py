@@ -209,10 +209,11 @@ def _is_large(d: Def, ld: Load) -> bool:
     """Whether ``ld`` reads about an element for each point of ``d``: the diagonal of a matrix has fewer.
 
     Positions may have an axis each, or several axes in one position, as ``x[n, row * 400 + column]`` has.  A term of a
-    segment has one row.
+    reduction over segments has one row.
     """
     segments = segments_of(d)
-    axes = [a for a in d.axes if segments is None or not segments.disjoint or a.name != segments.rows]
+    single = segments is not None and segments.disjoint and segments.axis in {a.name for a in d.red}
+    axes = [a for a in d.axes if segments is None or not single or a.name != segments.rows]
     own = len(axes) - (chunks_of(d) is not None)
     terms = prod(size(a) or SHORT for a in axes)
     if own <= 1 and terms < LONG_VECTOR:

@@ -6,15 +6,18 @@ matrix state of an xLSTM::
     m[t] = max(f[t] + m[t - 1], i[t])           a recurrence of its own
     a[t] = exp(f[t] + m[t - 1] - m[t])          the factor of another one
 
-After the first step ``f[t] + m[t - 1] <= m[t]``.  The factor of the first step, which nothing uses, may be anything.
+After the first step ``f[t] + m[t - 1] <= m[t]``.  A running maximum is such a reference too, as in a softmax that is
+found element by element: ``m[t - 1] <= m[t]``.  The factor of the first step, which nothing uses, may be anything.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import Expr, Load, Op, Var, loads, rewrite, substitute
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.expr.products import signed_terms
 from nautilus.core.index.simplify import Ranges, simplify, simplify_value
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, writes_of
@@ -54,11 +57,11 @@ def below_reference(program: Program, form: Form, e: Expr, steps: int) -> bool:
         return simplify_value(simplify(expanded(program, x), later))
 
     power = simple(e)
-    if form.reverse or not (isinstance(power, Op) and power.op == "exp"):
+    if not (isinstance(power, Op) and power.op == "exp"):
         return False
     terms = _signed(power.args[0])
     for m in [n for n, count in terms.items() if count < 0 and isinstance(n, Load)]:
-        value = _step(program, m)
+        value = _step(program, m) or _running(find_defs(program).get(m.buffer), m)
         above = terms + Counter()  # the positive ones
         below = Counter({n: -count for n, count in terms.items() if count < 0}) - Counter([m])
         for p in () if value is None else _maxima(simple(value)):
@@ -79,6 +82,20 @@ def _step(program: Program, m: Load) -> Expr | None:
             return None
         own = {e.name: i for e, i in zip(s.index, m.index, strict=True) if isinstance(e, Var)}
         return substitute(s.value, own) if len(own) == len(s.index) else None
+    return None
+
+
+def _running(d: Def | None, m: Load) -> Expr | None:
+    """The step of the running maximum ``d``, from either end, that ``m`` reads; None where it is none."""
+    if d is None or d.op != "max" or len(d.red) != 1 or d.at is not None or d.buffer.dtype is not d.value.dtype:
+        return None
+    (u,) = d.red
+    for n, t in enumerate(d.par):
+        ends = (("sub", calc("le", Var(u.name), Var(t.name))), ("add", calc("le", Var(t.name), Var(u.name))))
+        for before in (op for op, bound in ends if bound == d.guard and t.name not in free_vars(d.value)):
+            index = (*m.index[:n], calc(before, m.index[n], 1), *m.index[n + 1 :])
+            own = {a.name: i for a, i in zip(d.par, m.index, strict=True)} | {u.name: m.index[n]}
+            return Op("max", (replace(m, index=index), substitute(d.value, own)), m.dtype)
     return None
 
 

@@ -38,6 +38,13 @@ recur m[b, t] = max(f[b, t] + m[b, t - 1], i[b, t]) if t > 0 else i[b, t]
 a[b, t] = exp(f[b, t] - (m[b, t] - (m[b, t - 1] if t > 0 else 0)))
 recur N[b, t, d] = a[b, t] * (N[b, t - 1, d] if t > 0 else 0) + exp(i[b, t] - m[b, t]) * x[b, t, d]
 """,
+    "a factor relative to the largest element so far": """
+dim B = 3, T = 64
+input x: f32[B, T]
+output s: f32[B, T]
+m[b, t: T] = max[u | u <= t](x[b, u])
+recur s[b, t] = exp(m[b, t - 1] - m[b, t]) * s[b, t - 1] + exp(x[b, t] - m[b, t]) if t > 0 else 1
+""",
     "returns": """
 dim B = 3, T = 64
 input r: f32[B, T], done: bool[B, T]
@@ -97,6 +104,13 @@ recur p[b, t] = 0 if done[b, t] else a[b, t] * p[b, t - 1] - 3 * (p[b, t - 1] + 
 OTHERS = {
     "a factor of any size": GATE.replace("sigmoid(g[b, t])", "g[b, t]"),
     "a promise of one side": GATE.replace("sigmoid(g[b, t])", "g[b, t]") + "assume g[b, t] <= 1\n",
+    "a factor relative to the largest element of a window": """
+dim B = 3, T = 64
+input x: f32[B, T]
+output s: f32[B, T]
+m[b, t: T] = max[u | u <= t and u >= t - 2](x[b, u])
+recur s[b, t] = exp(m[b, t - 1] - m[b, t]) * s[b, t - 1] + x[b, t] if t > 0 else 1
+""",
     "a square": GATE.replace("* h[b, t - 1]", "* h[b, t - 1] * h[b, t - 1]"),
     "a function": GATE.replace("* h[b, t - 1]", "* tanh(h[b, t - 1])"),
     "a condition": GATE.replace("* h[b, t - 1]", "* (h[b, t - 1] if h[b, t - 1] > 0 else 0)"),
@@ -141,7 +155,7 @@ def test_others_stay_as_they_are(name: str) -> None:
     assert after is before
 
 
-@pytest.mark.parametrize("name", ["a gate", "returns", "two states"])
+@pytest.mark.parametrize("name", ["a gate", "returns", "two states", "a factor relative to the largest element so far"])
 @pytest.mark.parametrize("seed", range(4))
 def test_inf_and_nan_are_where_the_recurrence_has_them(name: str, seed: int) -> None:
     spec = load_text(CASES[name])
