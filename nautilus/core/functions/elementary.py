@@ -74,7 +74,7 @@ _EXPONENTIALS = (
     _function(
         "pow", "x to the power y; of integers, a negative exponent truncates towards zero", "pow(2, 10)",
         arity=2, types=Types.NUMBER, numpy="arrays.power", python=lambda x, y: x**y,
-        interval=iv.within(*iv.EVERYTHING), ulps=(8, 2), slots=100, special=2,
+        interval=iv.raised, ulps=(8, 2), slots=100, special=2,
         issued=91, integer=35, branches=True,
         derivative=("y * pow(x, y - 1.0)", "pow(x, y) * log(x)"), singular=Singular("x", 2.0, one_sided=True),
         c=Call("power", "pow", "int_pow"),

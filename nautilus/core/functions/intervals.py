@@ -97,6 +97,24 @@ def power(a: Interval, n: int) -> Interval:
     return ends[0], ends[1]
 
 
+def raised(a: Interval, b: Interval) -> Interval:
+    """The interval of ``x ** y``, which is monotone in either argument where ``x`` is positive.
+
+    Of other numbers nothing is known, but for powers of 0 that are no quotients.
+    """
+    if a[0] < 0 or (a[0] == 0 and b[0] < 0):
+        return EVERYTHING
+    ends = [_raised(x, y) for x in a for y in b]
+    return (0.0, INF) if any(map(math.isnan, ends)) else (min(ends), max(ends))
+
+
+def _raised(x: float, y: float) -> float:
+    try:
+        return float(x**y)
+    except (OverflowError, ZeroDivisionError):
+        return INF
+
+
 def least(a: Interval, b: Interval) -> Interval:
     """The interval of the lesser number."""
     return min(a[0], b[0]), min(a[1], b[1])

@@ -64,18 +64,28 @@ def dot_of(d: Def) -> Dot | None:
 def _is_small(d: Def, rows: tuple[str, ...], columns: tuple[str, ...]) -> bool:
     """Whether ``d`` multiplies many matrices that are too small for matrix instructions.
 
-    A side has few elements, such as the filters of one channel, or the whole result has, and the sum is short.  What
-    is contiguous is then often an axis that numbers the matrices, of which a tile of rows and columns has one element.
+    The filters of each channel have few elements and no channels of their own, or a result has few elements, and the
+    sum is short.  What is contiguous is then often an axis that numbers the matrices, of which a tile of rows and
+    columns has one element.
     """
     sizes = {a.name: size(a) for a in d.axes}
 
     def count(axes: Iterable[str]) -> int:
         return prod(sizes[x] or MOST_TERMS + 1 for x in axes)
 
-    many = count(a.name for a in d.par if a.name not in (*rows, *columns)) > 1
+    if (
+        count(a.name for a in d.par if a.name not in (*rows, *columns)) == 1
+        or count(a.name for a in d.red) > MOST_TERMS
+    ):
+        return False
     sides = count(rows), count(columns)
-    few = min(sides) <= FEW_COLUMNS or prod(sides) <= FEW_RESULTS
-    return many and few and count(a.name for a in d.red) <= MOST_TERMS
+    return prod(sides) <= FEW_RESULTS or (min(sides) <= FEW_COLUMNS and all(_is_tap(d, a.name) for a in d.red))
+
+
+def _is_tap(d: Def, axis: str) -> bool:
+    """Whether the summed ``axis`` moves an operand of ``d`` along with an axis of the result."""
+    par = {a.name for a in d.par}
+    return any(axis in (names := free_vars(e)) and names & par for ld in d.reads() for e in ld.index)
 
 
 def _is_chosen(d: Def, axis: str) -> bool:

@@ -45,8 +45,8 @@ def _stored(program: Program, name: str, side: int, in_parts: bool) -> Program:
     factor = d.value.args[side]
     dtype = _dtype(factor, in_parts)
     found = None if dtype is None else window_places(d, factor)
-    if dtype is None or found is None:
-        return program
+    if dtype is None or found is None or all(a.name in found.positions for a in found.red):
+        return program  # without channels, a tile has the rows of a Toeplitz matrix
     used = free_vars(found.element)
     axes = [a for a in (*found.par, *found.red) if a.name in used]
     terms, shapes = points(d.axes), {b.name: b.shape for b in program.buffers}

@@ -18,6 +18,13 @@ SMALL = """
     output Y: f32[B, M, N]
     Y[b, i, j] = sum[k](A[b, i, k] * C[b, k, j])
 """
+# Scores of the heads of a group: few rows, but a product of as many columns as there are positions.
+GROUPED = """
+    dim B = 64, H = 4, N = 8192, D = 64
+    input Q: f16[B, H, D], K: f16[B, N, D]
+    output S: f16[B, H, N]
+    S[b, h, j] = sum[d](Q[b, h, d] * K[b, j, d])
+"""
 
 
 def batched(text: str, axis: str) -> bool:
@@ -34,6 +41,7 @@ def batched(text: str, axis: str) -> bool:
         (DEPTHWISE.format(h=64, d=4, r=3), "c", True),
         (DEPTHWISE.format(h=64, d=16, r=16), "c", False),
         (SMALL.format(b=8192, m=8, k=8), "b", True),
+        (GROUPED, "b", False),
         (SMALL.format(b=8192, m=8, k=128), "b", False),
         (SMALL.format(b=8192, m=16, k=16), "b", False),
     ],

@@ -177,3 +177,19 @@ def test_a_member_of_a_chain_is_visited_once_for_all_reads_of_it() -> None:
     low, high = ranges.of(defs["Y"].value)
     assert -1 <= low < -0.9 and 0.9 < high <= 1
     assert len(ranges.elements) == 13
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high"),
+    [
+        ("0.5 ** (i + k)", 2.0**-9, 1),
+        ("2 ** f32(i - k)", 2.0**-5, 2.0**4),
+        ("(k + 1.5) ** -0.5", 6.5**-0.5, 1.5**-0.5),
+        ("f32(k) ** 0.5", 0, 5**0.5),
+        ("f32(k) ** (i - 1)", -np.inf, np.inf),
+        ("f32(k - 1) ** 0.5", -np.inf, np.inf),
+    ],
+)
+def test_powers(value: str, low: float, high: float) -> None:
+    """Nothing is known of powers of negative numbers, and of quotients by 0."""
+    assert interval(value) == pytest.approx((low, high))

@@ -32,7 +32,8 @@ temp of f32.  An operand is stored where
 * it has no condition, or the operand reads nothing outside of a tensor where the condition is false; where its position
   is read from memory, as that of a page beyond a length, the temp has 0 for what lies outside;
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
-  the launch of one more kernel take a small part of the time that the product saves.  Fewer suffice in five cases: the
+  the launch of one more kernel take a small part of the time that the product saves.  Fewer suffice in six cases: the
+  other operand has :data:`STREAMED` bytes, which few rows read in a time that is longer than two launches; the
   contiguous axis is none of the tile, so that elements are loaded one by one; each element is a reduction of other
   terms, such as a sum of gathered rows, which its kernel then stores in 16 bits; both operands are computed from
   products, of which a kernel has one in registers; an element is computed from its position alone (the cosines of a
@@ -79,6 +80,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 AGAIN = 512  # least number of terms of which an element is an operand
 TERMS = 1 << 31  # terms of the smallest product: about 6 microseconds of wgmma
 TERMS_ROWS = 3 << 28  # the same number where only rows of tensors start at wrong addresses for copy units (estimate)
+STREAMED = 24 << 20  # bytes of an operand: 5 microseconds of memory on an H200
 HELD = 512  # columns of the widest tile whose accumulators a block has
 SEVERAL = 4  # the same number is that many times smaller where the operand has several axes of its own
 AGAIN_APART, TERMS_APART = 128, 1 << 29  # the same where the contiguous axis is no axis of the tile
@@ -243,6 +245,9 @@ def operand(
     sums = any(ld.buffer in reduced and free_vars(ld) >= used for ld in loads(mine))
     few = sums or not loads(mine) or _is_apart(mine, tile)
     least, again = (TERMS_APART, AGAIN_APART) if few else (whole, AGAIN)
+    made = (buffers[ld.buffer].space is Space.INPUT or ld.buffer in reduced for ld in loads(mine))
+    if not _is_view(mine) and _bytes(other, d) >= STREAMED and all(made):
+        least = 0
     if len(several) > 1:  # others number matrices: short tiles, so that an element is loaded more often
         if not _is_apart(mine, tile):
             return None
@@ -269,6 +274,12 @@ def operand(
         factor = inside
     place = {a.name: i for a, i in zip(axes, index, strict=True)}
     return Operand(factor, order, tuple(place[a.name] for a in order), dtype)
+
+
+def _bytes(factor: Expr, d: Def) -> int:
+    """The bytes of the largest tensor that ``factor`` of the product ``d`` reads."""
+    read = ((ld, [a for a in d.axes if a.name in free_vars(ld)]) for ld in loads(factor))
+    return max((points(axes) * ld.dtype.bits // 8 for ld, axes in read), default=0)
 
 
 def _with_whole_rows(order: tuple[Axis, ...], tile: set[str], dtype: DType) -> tuple[Axis, ...]:
