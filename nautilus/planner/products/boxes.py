@@ -28,6 +28,8 @@ from nautilus.targets.part_rates import STORED
 
 GAIN = 0.97  # share of the tiles of one axis that tiles of several axes have at most, to be worth their copies
 LATE = 1.25  # share of the time at nominal extents that tiles for all extents may have
+#: lines and columns of an image whose sizes are known only at launch: tiles for them waste little of larger ones
+IMAGE = 14
 LINE = 64  # elements of a line of 128 bytes of 16-bit operands
 LEAST = 16  # elements of the shortest line that has a swizzle
 
@@ -117,14 +119,17 @@ def _side(plan: KernelPlan, unified: Unified, main: str, of: Sequence[tuple[str,
     found = [ld for d in unified.defs if d.is_reduction for ld in d.reads()]
     sizes = {x: e for x in grid if isinstance(e := unified.extents[x], int)}
     late = frozenset(grid) - sizes.keys()
-    if late and any(not isinstance(e, Var) for ld in found for e in ld.index):  # windows of several images
-        sizes = {x: nominal(unified.extents[x]) for x in grid}
+    shifted = {x for ld in found for e in ld.index if not isinstance(e, Var) for x in free_vars(e)}
+    if late and shifted:  # windows of several images
+        lines = late & shifted if len(late & shifted) > 1 else frozenset[str]()
+        sizes = {x: IMAGE if x in lines else nominal(unified.extents[x]) for x in grid}
+        late -= lines
     apart = main in sizes and all(_apart(ld, set(sizes)) for ld in found)
     if not apart:
         e = unified.extents[main]
         return Side(main, ((main, e if isinstance(e, int) else 1 << 20, 1),))
-    lines = {x for ld in found if ld.index for x in free_vars(ld.index[-1]) & sizes.keys()}
-    axes = tuple((x, e, max(LEAST, min(LINE, ceil_pow2(e))) if x in lines else 1) for x, e in sizes.items())
+    last = {x for ld in found if ld.index for x in free_vars(ld.index[-1]) & sizes.keys()}
+    axes = tuple((x, e, max(LEAST, min(LINE, ceil_pow2(e))) if x in last else 1) for x, e in sizes.items())
     return Side(main, axes, late=late & sizes.keys())
 
 

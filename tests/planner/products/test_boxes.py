@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
 from nautilus.planner.products.boxes import Side
+from tests.planner.plans import schedule_of
 
 IMAGE = Side("x", (("b", 16, 1), ("y", 56, 1), ("x", 56, 1)))
 
@@ -49,3 +52,14 @@ def test_lines_of_a_side_are_boxes_along_the_contiguous_axis() -> None:
     assert image.tiles(128) == {"y": 2, "x": 64}  # 128 lines of one element would waste less, but are no box
     assert image.narrow(16).tiles(128) == {"y": 2, "x": 64}
     assert Side("x", (("y", 66, 1), ("x", 66, 64))).narrow(16).tiles(128) == {"y": 8, "x": 16}
+
+
+def test_tiles_of_images_of_any_size_waste_little_of_small_ones() -> None:
+    text = (
+        "dim B = 16, C = 128, K = 128, H = runtime, W = runtime\ninput X: f16[B, H, W, C], F: f16[3, 3, C, K]\n"
+        "output Y: f16[B, H, W, K]\nY[b, y, x, k] = sum[r, s, c | 0 <= y + r - 1 < H and 0 <= x + s - 1 < W]("
+        "X[b, y + r - 1, x + s - 1, c] * F[r, s, c, k])\n"
+    )
+    (plan,) = [p for p in schedule_of(text).kernels if p.name == "Y"]
+    tiles = [plan.axis(x).tile for x in ("b", "y", "x")]
+    assert prod(tiles) == 128 and max(tiles) <= 16
