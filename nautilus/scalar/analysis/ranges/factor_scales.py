@@ -146,8 +146,9 @@ def _of_largest(d: Def, factor: Expr, defs: Mapping[str, Def]) -> Scale | None:
 def _scales(e: Expr, ld: Load) -> bool:
     """Whether ``e`` is a product of which ``ld``, or an exponential of it, is a factor.
 
-    A sum of such products runs in the loop of the reduction ``ld``, with running results.  Where ``e`` depends on ``ld``
-    in another way, as a difference of it does, the sum has a loop after that reduction, which a maximum may share.
+    A sum of such products runs in the loop of the reduction ``ld``, with running results.  Where ``e`` depends on
+    ``ld`` in another way, as a difference of it does, the sum has a loop after that reduction.  A maximum shares it
+    where the loop computes elements of a product of matrices, and needs no loop of its own over elements in memory.
     """
     match e:
         case Op(op="mul" | "div" | "neg" | "cast" | "narrow"):
