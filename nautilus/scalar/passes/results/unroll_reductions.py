@@ -30,8 +30,8 @@ The three elements of a vector would leave a quarter of all lanes idle.  A norm 
 is an expression as well.
 
 A reduction over at most :data:`MOST_POSITIONS` positions that reads nothing along them but coefficients, such as one
-over the bits of a number or the powers of a polynomial, has :data:`BATCH` results or more, and becomes an expression too.  Its positions are numbers then, and the terms
-are combined in pairs::
+over the bits of a number or the powers of a polynomial, has :data:`BATCH` results or more, and becomes an expression
+too.  Its positions are numbers then, and the terms are combined in pairs::
 
     ones[n] = sum[k: 32](x[n] >> k & 1)     ;     ones[n] = ((x[n] & 1) + (x[n] >> 1 & 1)) + ..
 """
