@@ -1,8 +1,8 @@
 """Whether two expressions are equal, and on which domain.
 
 Loads, parameters and float variables are unknowns; a load with other indices is another unknown.  Both sides are
-evaluated at many samples at once, a reduction over few elements, or over up to 64 positions where nothing is read.  The
-samples are:
+evaluated at many samples at once, a reduction over few elements, or over up to 64 positions of
+numbers and vectors.  The samples are:
 
 * ``positive`` and ``generic``: random rationals, on which residues decide;
 * ``finite``: 0, -0, small, huge, tiny, equal and opposite numbers, for which residues decide as well, because the
@@ -47,7 +47,7 @@ DOMAINS: tuple[Domain, ...] = ("everything", "finite", "generic", "positive")
 SAMPLES = {"positive": 64, "generic": 64, "finite": 4096, "everything": 4096}
 _ROUNDING = 1e-13  # relative error of a side in float64
 _MOST = 4  # elements of a reduction axis
-_POSITIONS = 64  # the same of one along which nothing is read, so that its terms are functions of the position alone
+_POSITIONS = 64  # the same of one along which nothing but vectors is read, such as coefficients
 _FINITE = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, 5.0, -5.0, 7.25, 100.0, -100.0, 2.0**40, -(2.0**40),
            2.0**-40, -(2.0**-40), 2.0**12, -(2.0**12), 1.0 + 2.0**-20, 1e-3)  # fmt: skip
 _EVERYTHING = (*_FINITE[:12], *_FINITE[14:18], float("inf"), float("-inf"), float("nan"))
@@ -183,7 +183,8 @@ def _axes(sides: Iterable[Expr]) -> dict[str, int]:
     for side in sides:
         for n in walk(side):
             if isinstance(n, Reduce):
-                read = {x for part in walk(n) if isinstance(part, Load | Ref) for x in _variables(part)}
+                together = [v for x in walk(n) if isinstance(x, Load | Ref) and len(v := {*_variables(x)}) > 1]
+                read = set[str]().union(*together)
                 for a in n.axes:
                     most = _MOST if a.name in read or len(n.axes) > 1 else _POSITIONS
                     found[a.name] = min(a.extent, most) if isinstance(a.extent, int) else _MOST

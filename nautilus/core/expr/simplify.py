@@ -191,6 +191,8 @@ def _pow(e: Op) -> Expr | None:
     a, b = e.args
     if not isinstance(b, Const):
         return None
+    if _is(b, 0):
+        return Const(1 if e.dtype.is_int else 1.0, e.dtype, e.span)  # of NaN too
     if _is(b, 1) or _is(b, 2) or (b.value in range(3, _MOST_FACTORS + 1) and _leaves(a) * b.value <= _MOST_LEAVES):
         return _repeated(a, int(b.value), e)
     if b.value == 0.5 and _leaves(a) * 2 <= _MOST_LEAVES:  # IEEE: pow(-inf, 0.5) is inf, and sqrt(-inf) is NaN
@@ -256,9 +258,14 @@ def _convert(e: Op) -> Expr | None:
     if e.op == "cast" and e.dtype in (DType.F32, DType.F64) and _is_small_product(a):
         made = (Op("cast", (x,), e.dtype, e.span) for x in children(a))
         return Op("mul", tuple(_rule(x) or x for x in made), e.dtype, e.span)
-    if isinstance(a, Const) and e.dtype is e.dtype.compute and widens(a.dtype, e.dtype):
+    if isinstance(a, Const) and e.dtype is e.dtype.compute and (widens(a.dtype, e.dtype) or _has(e.dtype, a)):
         return Const(float(a.value) if e.dtype in (DType.F32, DType.F64) else int(a.value), e.dtype, e.span)
     return None
+
+
+def _has(dtype: DType, c: Const) -> bool:
+    """Whether the float type ``dtype`` has the integer ``c`` exactly."""
+    return c.dtype.is_int and dtype in (DType.F32, DType.F64) and abs(int(c.value)) <= 1 << DType.F32.mantissa
 
 
 def _is_small_product(e: Expr) -> bool:

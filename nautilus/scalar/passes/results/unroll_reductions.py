@@ -26,9 +26,12 @@ fewer elements than the tensor.  Readers read a temp about once, because they co
 So are products of tiny matrices of f32, of which each of :data:`BATCH` points or more has its own, such as rotations.
 A block for each point would have one tile with few elements.
 
-A reduction over at most :data:`MOST_POSITIONS` positions that reads nothing along them, such as one over the bits of a
-number, has :data:`BATCH` results or more, and becomes an expression too.  Its positions are numbers then, and the terms
-are combined in pairs::
+The three elements of a vector would leave a quarter of all lanes idle.  A norm or a product of :data:`VECTORS` of them
+is an expression as well.
+
+A reduction over at most :data:`MOST_POSITIONS` positions that reads nothing along them but coefficients, such as one
+over the bits of a number or the powers of a polynomial, has :data:`BATCH` results or more, and becomes an expression
+too.  Its positions are numbers then, and the terms are combined in pairs::
 
     ones[n] = sum[k: 32](x[n] >> k & 1)     ;     ones[n] = ((x[n] & 1) + (x[n] >> 1 & 1)) + ..
 """
@@ -48,8 +51,10 @@ from nautilus.core.expr.nodes import (
     COMBINERS,
     Axis,
     Expr,
+    Load,
     Op,
     Reduce,
+    Var,
     children,
     free_vars,
     identity,
@@ -57,6 +62,7 @@ from nautilus.core.expr.nodes import (
     substitute,
 )
 from nautilus.core.expr.products import strip_conversions
+from nautilus.core.expr.quotients import is_power_of_two
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -72,6 +78,7 @@ GAIN = 4
 SIDE = 4  # results for each element of a tensor that a tiny matrix multiplies, at most
 WIDE = 32  # the same for a tensor of f32
 MOST_POSITIONS = 64  # positions of a reduction that reads nothing along them
+VECTORS = 1 << 16  # vectors of a few elements, at least, whose norms or products are expressions
 BATCH = 1 << 13  # points with matrices of their own, at least
 ENTRIES = 16  # entries of such a matrix, at most
 SMALL = 256  # least quotient of the elements of the tensor and of the other operands
@@ -92,7 +99,7 @@ class UnrollReductions(CertifyingPass[Program]):
         for name in find_defs(program):
             d, buffers = find_defs(program)[name], {b.name: b for b in program.buffers}
             tiny = _has_few_terms(d) and (_has_tiny_matrix(d, buffers) or _has_matrix_each(d, buffers))
-            tiny = (tiny or _is_of_positions(d)) and _is_read_once(d, program)
+            tiny = (tiny or _is_of_positions(d) or _is_of_vectors(d)) and _is_read_once(d, program)
             if not (tiny or _is_short(d, buffers)):
                 continue
             made = _unrolled(d)
@@ -133,8 +140,26 @@ def _is_of_positions(d: Def) -> bool:
     over, read = {a.name for a in d.red}, d.reads()
     few = _is_plain(d) and d.value.dtype is not DType.F64 and 1 < _terms(d) <= MOST_POSITIONS
     nodes = _size(d.value) + (_size(d.guard) if d.guard is not None else 0)
-    alike = few and nodes * _terms(d) <= LIMIT and not any(free_vars(ld) & over for ld in read)
-    return alike and bool(read) and bool(free_vars(d.value) & over) and _elements(d.par) >= BATCH
+    own = {a.name for a in d.par}
+    alike = few and nodes * _terms(d) <= LIMIT and not any(free_vars(ld) & over and free_vars(ld) & own for ld in read)
+    rest = _without(d.value, {ld for ld in read if free_vars(ld) & over})
+    return alike and any(free_vars(ld) & own for ld in read) and over <= rest and _elements(d.par) >= BATCH
+
+
+def _is_of_vectors(d: Def) -> bool:
+    """Whether ``d`` combines the elements of each of many vectors, which are no power of two."""
+    few = (
+        _has_few_terms(d) and len(d.red) == 1 and not is_power_of_two(_terms(d)) and _size(d.value) * _terms(d) <= LIMIT
+    )
+    over, own = {a.name for a in d.red}, {a.name for a in d.par}
+    shifted = any(free_vars(e) & over and free_vars(e) & own for ld in d.reads() for e in ld.index)  # windows of a row
+    return few and not shifted and _elements(d.par) >= VECTORS and not multiplies_matrices(d)
+
+
+def _without(e: Expr, gone: set[Load]) -> frozenset[str]:
+    """The variables of ``e`` outside of the loads ``gone``."""
+    names = {x.name for x in (e,) if isinstance(x, Var)}
+    return frozenset(names).union(*(_without(c, gone) for c in children(e) if c not in gone))
 
 
 def _terms(d: Def) -> int:
