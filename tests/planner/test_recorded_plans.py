@@ -19,7 +19,7 @@ import pytest
 from nautilus.core.schedule import KernelPlan
 from nautilus.driver import Request, compile_file
 from nautilus.scalar.text import format_program
-from tests.planner.sweep import SWEEP
+from tests.planner.plans import SWEEP
 from tests.shipped import MORE, ROOT, SPECS
 
 RECORDED = Path(__file__).parent / "recorded_plans.json"
