@@ -40,7 +40,8 @@ unit roundoff of the type in question.
   of each term, with random signs, and where all errors are alike, 12 ``u`` of the sum, towards zero.  Three parts of
   bf16 stay below that: the sum of one step of a loop is at full size in at most four additions that cut off.
 * A cast that the spec has is a rounding in the maths, and both sides have it.  What is close to a tie may go either
-  way: where the error before the cast decides, it does, and one element in 1024 (at least one) does besides.  Where
+  way: where the error before the cast decides, it does, and the elements within 4 units of f32 of a tie do besides (at
+  least one): one in 2048 of f16, and one in 16384 of bf16.  Where
   ``defer-roundings`` rounds another number instead, the result has both roundings as errors.
 * A step, such as ``floor`` of a computed number, may take the value on either side of a tie.  One element in 1024 of
   that number (at least one) is taken to be at one: the effect is the difference of the results just above the tie and

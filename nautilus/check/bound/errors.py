@@ -214,13 +214,13 @@ class Rounding(Evaluator):
             return np.where(np.isfinite(x), x + np.where(np.isfinite(size), size, 0.0) * xi, x)
         return add_relative(x, relative, xi)
 
-    def flipped(self, x: Array, step: Array) -> Array:
+    def flipped(self, x: Array, step: Array, dtype: DType | None = None) -> Array:
         """``x`` with a few elements moved by ``step`` up or down: what lies close to a tie may round either way."""
         if self.probe.coherent or self.probe.reals or not x.size:
             return x
         flat = np.array(x, np.float64).reshape(-1)
         whole = self.how.elements.get(self.d.name, 1) / max(1, prod(n for n in self.d.shape if isinstance(n, int)))
-        move_few(self.rng, flat, np.broadcast_to(step, x.shape).reshape(-1), max(1.0, whole))
+        move_few(self.rng, flat, np.broadcast_to(step, x.shape).reshape(-1), max(1.0, whole), dtype)
         return flat.reshape(x.shape)
 
     def at_ties(self, x: Array, step: Step, name: str, dtype: DType) -> Array:
@@ -242,7 +242,7 @@ class Rounding(Evaluator):
             rounds = self.d.expr.dtype is not dtype or self.computed(self.d.expr)
             return self.moved(made, max(unit(dtype), U64), self.floor(dtype), LARGEST_STORED) if rounds else made
         out = round_to(made, dtype)
-        return self.flipped(out, spacing(out, dtype)) if self.computed(self.d.expr) else out
+        return self.flipped(out, spacing(out, dtype), dtype) if self.computed(self.d.expr) else out
 
     def computed(self, e: Expr) -> bool:
         """Whether the value of ``e`` is rounded anywhere on its way from the inputs."""
@@ -366,7 +366,7 @@ class Rounding(Evaluator):
             return x
         if target is DType.F32:
             return self.moved(x, U32, self.floor(target), LARGEST_STORED)
-        return self.flipped(x, spacing(x, target)) if self.computed(e.args[0]) else x
+        return self.flipped(x, spacing(x, target), target) if self.computed(e.args[0]) else x
 
     # ---- reductions
     def terms(self, e: Reduce, found: int) -> int:

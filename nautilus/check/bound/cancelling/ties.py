@@ -25,6 +25,7 @@ from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
+from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec
 
 FLIPS = 1024  # one element in this many of those that a step decides about is taken to be at a tie
@@ -213,15 +214,22 @@ def anywhere(x: Array, period: Array, error: Array, end: Array | float) -> Array
     return np.where(unknown, np.copysign(end, x), x)
 
 
-def move_few(rng: np.random.Generator, x: Array, steps: Array, whole: float) -> None:
-    """Move few elements of ``x`` by their ``steps`` up or down; ``x`` is a part of ``whole`` times as many elements.
+def share_at_ties(dtype: DType) -> float:
+    """The share of numbers within 4 units of f32 of a tie of ``dtype``; larger errors move numbers across ties."""
+    return min(1.0 / FLIPS, 2.0 ** (dtype.mantissa - 21))
 
+
+def move_few(rng: np.random.Generator, x: Array, steps: Array, whole: float, dtype: DType | None) -> None:
+    """Move the share of ``x`` at ties of ``dtype`` (None: of another step), or one element, by ``steps`` up or down.
+
+    ``x`` is a part of ``whole`` times as many elements.
     Where few elements of the whole move, one with the largest step is among them.  Where fewer than one element of the
     part would move, one does by less, so that the norm of all is that of the whole.
     """
     steps = np.where((x != 0.0) & np.isfinite(steps), steps, 0.0)
-    all_of_them = few(int(x.size * whole))
-    count = few(x.size) if all_of_them < _FEW else min(x.size, max(few(x.size), _FEW))
+    share = 1.0 / FLIPS if dtype is None else share_at_ties(dtype)
+    all_of_them, own = (1 + int(n * share) for n in (x.size * whole, x.size))
+    count = own if all_of_them < _FEW else min(x.size, max(own, _FEW))
     at = rng.integers(0, x.size, count)
     if all_of_them < _FEW:
         at[0] = int(np.argmax(np.abs(steps)))
