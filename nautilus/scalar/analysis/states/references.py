@@ -7,7 +7,8 @@ matrix state of an xLSTM::
     a[t] = exp(f[t] + m[t - 1] - m[t])          the factor of another one
 
 After the first step ``f[t] + m[t - 1] <= m[t]``.  A running maximum is such a reference too, as in a softmax that is
-found element by element: ``m[t - 1] <= m[t]``.  The factor of the first step, which nothing uses, may be anything.
+found element by element: ``m[t - 1] <= m[t]``, and so is the larger one of it and of a number.  The factor of the first
+step, which nothing uses, may be anything.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import replace
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.expr.products import signed_terms
 from nautilus.core.index.simplify import Ranges, simplify, simplify_value
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, writes_of
@@ -59,7 +60,7 @@ def below_reference(program: Program, form: Form, e: Expr, steps: int) -> bool:
     power = simple(e)
     if not (isinstance(power, Op) and power.op == "exp"):
         return False
-    terms = _signed(power.args[0])
+    terms = _unbounded(_signed(power.args[0]))
     for m in [n for n, count in terms.items() if count < 0 and isinstance(n, Load)]:
         value = _step(program, m) or _running(find_defs(program).get(m.buffer), m)
         above = terms + Counter()  # the positive ones
@@ -85,14 +86,24 @@ def _step(program: Program, m: Load) -> Expr | None:
     return None
 
 
+def _unbounded(terms: Counter[Expr]) -> Counter[Expr]:
+    """The difference of ``a`` and ``b`` where ``terms`` is that of ``max(a, c)`` and ``max(b, c)``: it has its sign."""
+    sides = {count: n.args for n, count in terms.items() if isinstance(n, Op) and n.op == "max" and len(n.args) == 2}
+    if len(terms) == 2 and sides.keys() == {1, -1} and isinstance(sides[1][1], Const) and sides[1][1] == sides[-1][1]:
+        return Counter({sides[1][0]: 1, sides[-1][0]: -1})
+    return terms
+
+
 def _running(d: Def | None, m: Load) -> Expr | None:
     """The step of the running maximum ``d``, from either end, that ``m`` reads; None where it is none."""
     if d is None or d.op != "max" or len(d.red) != 1 or d.at is not None or d.buffer.dtype is not d.value.dtype:
         return None
     (u,) = d.red
     for n, t in enumerate(d.par):
-        ends = (("sub", calc("le", Var(u.name), Var(t.name))), ("add", calc("le", Var(t.name), Var(u.name))))
-        for before in (op for op, bound in ends if bound == d.guard and t.name not in free_vars(d.value)):
+        mine, its = Var(u.name), Var(t.name)
+        ends = {"sub": (calc("le", mine, its), calc("ge", its, mine))}
+        ends["add"] = (calc("le", its, mine), calc("ge", mine, its))
+        for before in (op for op, bounds in ends.items() if d.guard in bounds and t.name not in free_vars(d.value)):
             index = (*m.index[:n], calc(before, m.index[n], 1), *m.index[n + 1 :])
             own = {a.name: i for a, i in zip(d.par, m.index, strict=True)} | {u.name: m.index[n]}
             return Op("max", (replace(m, index=index), substitute(d.value, own)), m.dtype)

@@ -7,14 +7,13 @@ Each element of such a sum depends on the result, because its reference does, so
 
 A change of the reference is a factor of at most 1, and two exponentials for each element are enough::
 
-    r[t] = max_u max(x[u], LOWEST)  where u <= t
+    r[t] = max(m[t], LOWEST)
     S[t] = S[t - 1] * exp(r[t - 1] - r[t]) + exp(x[t] - r[t])
-    m[t] = r[t] if S[t] != 0 else -inf
-    s[t] = S[t] if S[t] != 0 else m[t] - m[t]
+    s[t] = S[t] if S[t] != 0 else -inf - -inf
 
 ``LOWEST`` is the least finite number: a reference that is finite wherever an element is leaves 0 of elements that are
--inf, and the sum is at least 1 where one is not.  There ``m`` is ``r``; else ``s`` is the difference of infinite
-numbers, as it was.  Running values may be rescaled (``grammar/README.md``, "Numbers").
+-inf, and the sum is at least 1 where one is not.  Else ``s`` is the difference of infinite numbers, as it was.  Running
+values may be rescaled (``grammar/README.md``, "Numbers").
 
 The same from the last element on, ``t <= u``.  Shorter axes stay as they are: all terms of each result are found at
 once.
@@ -25,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nautilus.core.buffers import Buffer, Space
+from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, identity, substitute
@@ -33,7 +32,7 @@ from nautilus.core.index.sizes import extent_expr
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType, value_limits
-from nautilus.scalar.analysis.definitions import Def, reads_of, size
+from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store
 from nautilus.scalar.rewriting import find_defs, fresh_name, nest, put_defs
 
@@ -55,7 +54,7 @@ class RecurScans(CertifyingPass[Program]):
         for d in find_defs(program).values():
             defs = find_defs(program)
             found = _scan(d, defs)
-            if found is None or (size(found.t) or 0) < self.shortest or not _is_alone(program, d, found.of):
+            if found is None or (size(found.t) or 0) < self.shortest:
                 continue
             program, certificate = _rewritten(program, d, found)
             certificates.append(certificate)
@@ -97,13 +96,6 @@ def _scan(d: Def, defs: Mapping[str, Def]) -> _Scan | None:
     return _Scan(u, t, of, element, reverse) if same and temps and t.name not in free_vars(element) else None
 
 
-def _is_alone(program: Program, d: Def, of: Def) -> bool:
-    """Whether what else reads ``of`` is elementwise, and comes after ``d``, whose place the new ``of`` takes."""
-    defs, names = find_defs(program), [k.name for k in program.kernels]
-    others = [k.name for k in program.kernels if of.name in reads_of(k) and k.name != d.name]
-    return all(n in defs and not defs[n].is_reduction and names.index(n) > names.index(d.name) for n in others)
-
-
 def _bounds(u: Axis, t: Axis, reverse: bool) -> tuple[Expr, Expr]:
     """The forms of the condition on ``u``."""
     low, high = (Var(t.name), Var(u.name)) if reverse else (Var(u.name), Var(t.name))
@@ -117,41 +109,34 @@ def _exp(a: Expr, b: Expr) -> Expr:
 
 def _rewritten(program: Program, d: Def, scan: _Scan) -> tuple[Program, Certificate]:
     """``program`` with the recurrence of ``d``, and the certificate of its step."""
-    lowest = Const(value_limits(DType.F32)[0], DType.F32)
-    names = [fresh_name(program, f"{d.name}_{what}") for what in ("reference", "relative")]
-    reference, relative = (replace(d.buffer, name=n, space=Space.TEMP, view_of=None, strides=None) for n in names)
-    top = replace(d, name=names[0], buffer=reference, op="max", value=Op("max", (scan.element, lowest), DType.F32))
-    top = replace(top, guard=_bounds(scan.u, scan.t, scan.reverse)[0])
+    lowest, name = Const(value_limits(DType.F32)[0], DType.F32), fresh_name(program, f"{d.name}_relative")
+    relative = replace(d.buffer, name=name, space=Space.TEMP, view_of=None, strides=None)
     step, last = Var(scan.t.name), (size(scan.t) or 0) - 1
     place = calc("sub", last, step) if scan.reverse else step
-
-    def at(b: Buffer, t: Expr) -> Load:
-        index = tuple(t if a is scan.t else Var(a.name) for a in d.par)
-        return Load(b.name, index, DType.F32, d.span)
-
     before = calc("add" if scan.reverse else "sub", place, 1)
-    here = _exp(substitute(scan.element, {scan.u.name: place}), at(reference, place))
-    moved = _exp(at(reference, before), at(reference, place))
-    later = Op("add", (Op("mul", (at(relative, before), moved), DType.F32), here), DType.F32)
+
+    def at(buffer: str, t: Expr) -> Load:
+        index = tuple(t if a is scan.t else Var(a.name) for a in d.par)
+        return Load(buffer, index, DType.F32, d.span)
+
+    def reference(t: Expr) -> Expr:
+        return Op("max", (at(scan.of.name, t), lowest), DType.F32)
+
+    element = substitute(scan.element, {scan.u.name: place})
+    here, moved = _exp(element, reference(place)), _exp(reference(before), reference(place))
+    later = Op("add", (Op("mul", (at(name, before), moved), DType.F32), here), DType.F32)
     value = calc("select", calc("lt", integer(0), step), later, here)
     loops = [Loop(a.name, integer(0), extent_expr(a.extent), Kind.PAR, (), d.span) for a in d.par if a is not scan.t]
     loops.append(Loop(scan.t.name, integer(0), extent_expr(scan.t.extent), Kind.SEQ, (), d.span))
-    kernel = Kernel(
-        names[1], (), nest(loops, (Store(names[1], at(relative, place).index, value, None, d.span),)), d.span
-    )
-    some = Op("ne", (at(relative, step), Const(0.0, DType.F32)), DType.BOOL)
+    kernel = Kernel(name, (), nest(loops, (Store(name, at(name, place).index, value, None, d.span),)), d.span)
+    some = Op("ne", (at(name, step), Const(0.0, DType.F32)), DType.BOOL)
     least = identity("max", DType.F32)
-    extreme = replace(
-        scan.of, par=d.par, red=(), op=None, guard=None, value=calc("select", some, at(reference, step), least)
-    )
     undefined = Op("sub", (least, least), DType.F32)
-    total = replace(d, red=(), op=None, guard=None, value=calc("select", some, at(relative, step), undefined))
-    program = put_defs(program, scan.of.name, ())
-    program = put_defs(program, d.name, (top, extreme, total))
-    after_top = next(n for n, k in enumerate(program.kernels) if k.name == top.name) + 1
-    kernels = (*program.kernels[:after_top], kernel, *program.kernels[after_top:])
+    total = replace(d, red=(), op=None, guard=None, value=calc("select", some, at(name, step), undefined))
+    program = put_defs(program, d.name, (total,))
+    mine = next(n for n, k in enumerate(program.kernels) if k.name == d.name)
+    kernels = (*program.kernels[:mine], kernel, *program.kernels[mine:])
     program = replace(program, kernels=kernels, buffers=(*program.buffers, relative))
     proof = "exp(x - r) is exp(x - q) * exp(q - r), and a term of an earlier step is multiplied once in each later one"
-    term = _exp(scan.element, at(reference, place))
-    after = Op("mul", (_exp(scan.element, at(reference, before)), moved), DType.F32)
-    return program, Certificate("recur-scans", d.name, term, after, (), (), (), proof, d.span)
+    term, moved = _exp(element, reference(place)), Op("mul", (_exp(element, reference(before)), moved), DType.F32)
+    return program, Certificate("recur-scans", d.name, term, moved, (), (), (), proof, d.span)

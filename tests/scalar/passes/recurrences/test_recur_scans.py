@@ -20,16 +20,16 @@ from tests.scalar.passes.recurrences.test_chunk_recurrences import same_special_
 from tests.scalar.programs.specs import agree
 
 HEAD = "dim B = 3, T = 40\ninput x: f16[B, T]\noutput y: f32[B, T]\n"
+LARGEST = "max[v: T | v <= t](f32(x[b, v]))"
 SUMS = {
     "from the first element on": HEAD + "y[b, t] = logsumexp[u | u <= t](f32(x[b, u]))\n",
     "from the last element on": HEAD + "y[b, t] = logsumexp[u | u >= t](0.5 * x[b, u])\n",
-    "along columns": HEAD.replace("[B, T]", "[T, B]") + "y[t, b] = logsumexp[u | t <= u](f32(x[u, b]))\n",
-}
-LARGEST = "max[v: T | v <= t](f32(x[b, v]))"
-OTHERS = {
     "a sum with weights beside it": HEAD
     + f"m[b, t: T] = {LARGEST}\nd[b, t] = sum[u | u <= t](exp(x[b, u] - m[b, t]))\n"
     "y[b, t] = sum[u | u <= t](exp(x[b, u] - m[b, t]) * x[b, u]) / d[b, t]\n",
+    "along columns": HEAD.replace("[B, T]", "[T, B]") + "y[t, b] = logsumexp[u | t <= u](f32(x[u, b]))\n",
+}
+OTHERS = {
     "another reference": HEAD + "y[b, t] = sum[u | u <= t](exp(x[b, u] - max[v: T | v <= t](0.5 * x[b, v])))\n",
     "a window": HEAD + "y[b, t] = logsumexp[u | u <= t and u > t - 4](f32(x[b, u]))\n",
     "the whole row": HEAD + "y[b, t] = logsumexp[u: T](f32(x[b, u])) + x[b, t]\n",
