@@ -25,6 +25,7 @@ ONE_BY_ONE = 4096  # terms of all of them at most
 #: and the most terms of an element. The cost model predicts 33 us instead of 844 for a depthwise convolution with 2
 #: filters for each channel, and 58 instead of 167 for matrices of 8 x 8 on an H200.
 FEW_COLUMNS, FEW_RESULTS, MOST_TERMS = 4, 64, 64
+MANY = 1024  # matrices that fill the multiprocessors with several in each block
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,13 @@ def _is_small(d: Def, rows: tuple[str, ...], columns: tuple[str, ...]) -> bool:
     def count(axes: Iterable[str]) -> int:
         return prod(sizes[x] or MOST_TERMS + 1 for x in axes)
 
-    if (
-        count(a.name for a in d.par if a.name not in (*rows, *columns)) == 1
-        or count(a.name for a in d.red) > MOST_TERMS
-    ):
+    matrices = count(a.name for a in d.par if a.name not in (*rows, *columns))
+    if matrices == 1 or count(a.name for a in d.red) > MOST_TERMS:
         return False
     sides = count(rows), count(columns)
-    return prod(sides) <= FEW_RESULTS or (min(sides) <= FEW_COLUMNS and all(_is_tap(d, a.name) for a in d.red))
+    if matrices >= MANY and prod(sides) <= FEW_RESULTS:
+        return True
+    return min(sides) <= FEW_COLUMNS and all(_is_tap(d, a.name) for a in d.red)
 
 
 def _is_tap(d: Def, axis: str) -> bool:

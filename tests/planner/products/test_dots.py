@@ -50,7 +50,7 @@ def test_tiles_have_elements_of_several_small_products(text: str, axis: str, exp
     assert batched(text, axis) is expected
 
 
-@pytest.mark.parametrize("text", [DEPTHWISE.format(h=9, d=2, r=3), SMALL.format(b=13, m=8, k=8)])
+@pytest.mark.parametrize("text", [DEPTHWISE.format(h=9, d=2, r=3), SMALL.format(b=1030, m=3, k=4)])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_results(text: str, arch: str) -> None:
     assert complaints(travel(text, arch)) == []
