@@ -67,6 +67,8 @@ GRID = {
     2: (1, 16, 128, 1024, 8192, 65536),
     3: (1, 32, 512, 8192),
 }
+#: sizes at which variants are compared, at most with the bounds of candidates: each prediction takes about 0.05 s
+MOST_POINTS = 400
 GENERAL = "general"  # name of the variant that a compilation without variants would have
 UNALIGNED = "unaligned"  # name of the variant for tensors at any addresses
 ALIGNED = "aligned"  # begins the names of those whose rows are whole vectors
@@ -450,7 +452,10 @@ def _grids(
     spec: Spec, sizes: Mapping[int, Sequence[int]], candidates: Sequence[Candidate] = (),
     divisors: Mapping[str, int] | None = None,
 ) -> dict[str, list[int]]:  # fmt: skip
-    """The allowed sizes of the varied dims that are nearest to ``sizes`` and to the bounds of ``candidates``."""
+    """The allowed sizes of the varied dims that are nearest to ``sizes`` and to the bounds of ``candidates``.
+
+    Without those bounds where they make more than :data:`MOST_POINTS`: thresholds are placed between sizes anyway.
+    """
     dims = varied(spec)
     found = dict[str, list[int]]()
     for d in dims:
@@ -458,6 +463,8 @@ def _grids(
         dim = replace(d, multiple=lcm(by, d.multiple))
         own = {f.most for c in candidates for f in c.assumed if f.size == d.name and f.most is not None}
         found[d.name] = _steps(dim, [*sizes[len(dims)], *own])
+    if candidates and prod(map(len, found.values())) > MOST_POINTS:
+        return _grids(spec, sizes, (), divisors)
     return found
 
 

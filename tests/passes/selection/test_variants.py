@@ -391,6 +391,24 @@ def test_a_candidate_is_predicted_around_the_sizes_that_it_was_made_for() -> Non
     assert dispatch_tree.kept(given, points, 0, [1], 2) == [0]
 
 
+def test_bounds_of_candidates_are_no_sizes_of_the_grid_where_they_make_too_many() -> None:
+    text = "dim A = runtime, B = runtime, C = runtime\ninput X: f32[A, B, C]\noutput Y: f32[A, B, C]\n"
+    spec = load_text(text + "Y[a, b, c] = X[a, b, c] + 1.0\n")
+    made = compile_file(request(text + "Y[a, b, c] = X[a, b, c] + 1.0\n"))
+    assert made.context.schedule is not None
+
+    def grid(*bounds: int) -> list[int]:
+        candidates = [
+            variants.Candidate("x", made.context.schedule, made.modules["ma-tile"], (SizeFact(d, n),))
+            for d in "ABC"
+            for n in bounds
+        ]
+        return variants._grids(spec, variants.GRID, candidates)["B"]
+
+    assert grid(64) == [1, 32, 64, 512, 8192]
+    assert grid(2, 4, 8, 16, 64, 128) == [1, 32, 512, 8192]
+
+
 def test_a_threshold_stands_where_times_are_equal() -> None:
     points = [{"M": m} for m in (1, 16, 256, 4096)]
     given = Given(lambda M: 10 + M, lambda M: 100)
