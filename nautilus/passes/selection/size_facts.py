@@ -16,19 +16,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Expr, Op, Param, Reduce, free_vars, loads, walk
-from nautilus.core.index.sizes import MAX_DIM, Extent, at_most, volume
+from nautilus.core.index.sizes import MAX_DIM, NOMINAL, Extent, at_most, volume
 from nautilus.core.schedule.dispatch import SizeFact
 from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
+from nautilus.frontend.sizes import samples
 from nautilus.frontend.spec import Dim, Spec
 from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, MemModule, MemOp, ScanOp, walk_ops
 from nautilus.targets.limits import VECTOR_BYTES
 
 _BYTES = frozenset({DType.F8E4M3, DType.F8E5M2, DType.I8, DType.U8})
+VARIED = 3  # dims whose sizes vary
 BOUNDS = (512, 2048, 4096, 8192, 16384, 32768)  # elements of a row; a thread of the largest block has 64 of the last
 STEPS = (128, 1024, 8192)  # steps of a recurrence; a chunk has about the square root of them
 SCANS = (1 << 17, 1 << 22)  # elements of running results; the chunks of the first ones fit in one tile
@@ -156,3 +159,29 @@ def given_by_others(spec: Spec) -> Iterator[str]:
         ops = {n.op for e in getattr(part, "args", ()) for n in walk(e) if isinstance(n, Op)}
         if isinstance(part, Op) and part.op == "eq" and len(used) > 1 and ops <= {"add", "sub", "mul"}:
             yield max((n for n in used if n in late), key=late.index)
+
+
+def varied(spec: Spec) -> tuple[Dim, ...]:
+    """The dims whose sizes vary: the first ones that an axis has and that no equation with earlier ones gives.
+
+    A dim that no axis has is the number of rows of a tensor that is read at computed places; no schedule depends on it.
+    """
+    axes = [a for d in spec.definitions for a in d.axes]
+    names = {a.extent.name for a in axes if isinstance(a.extent, Param)} | reduced(spec)
+    return tuple(d for d in spec.launch_dims if d.name in names - {*given_by_others(spec)})[:VARIED]
+
+
+def reduced(spec: Spec) -> set[str]:
+    """The runtime sizes of the axes of reductions."""
+    axes = (a for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes)
+    return {a.extent.name for a in axes if isinstance(a.extent, Param)}
+
+
+def all_sizes(spec: Spec, given: Mapping[str, int]) -> dict[str, int]:
+    """The sizes ``given``, and for each other runtime dim one near its nominal size that fits them."""
+    return samples([replace(d, sample=given.get(d.name)) for d in spec.runtime_dims], spec.facts, NOMINAL)
+
+
+def with_given(spec: Spec, given: Collection[str], sizes: Mapping[str, int]) -> Mapping[str, int]:
+    """``sizes``, and those of the dims ``given`` that follow from them, as the number of ends of ``B`` segments."""
+    return {**sizes, **{n: x for n, x in all_sizes(spec, sizes).items() if n in given}} if given else sizes

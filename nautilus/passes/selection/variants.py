@@ -13,8 +13,8 @@ runtime sizes.  It is right at every size at which its facts hold, and most vari
 3. Where rows are whole vectors only at some sizes, and the kernels differ under that fact, the first two steps are done
    again under it; the launcher tests first whether it holds.
 
-The sizes of at most :data:`VARIED` dims vary (:func:`varied`).  All other dims have their nominal sizes meanwhile, or
-those that facts such as ``assume B1 == B + 1`` demand.
+The sizes of some dims vary (:func:`~.size_facts.varied`).  All others have their nominal sizes meanwhile, or those that
+facts such as ``assume B1 == B + 1`` demand.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from itertools import permutations, product
 from math import inf, lcm, prod
 
 from nautilus.core.errors import AssemblerError, DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
-from nautilus.core.expr.nodes import Param, Reduce, walk
 from nautilus.core.index.sizes import MAX_DIM, NOMINAL
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.schedule.dispatch import Dispatch, Divided, SizeFact, leaves, renumbered
-from nautilus.frontend.sizes import holds, nearest, samples
+from nautilus.frontend.sizes import holds, nearest
 from nautilus.frontend.spec import Dim, Spec
 from nautilus.passes.attempts import check_resources
 from nautilus.passes.compilation import Prediction, Refusal, Request, Result, Variant, Variants
@@ -49,7 +48,6 @@ from nautilus.passes.selection.dispatch_tree import (
     kept,
 )
 
-VARIED = 3  # dims whose sizes vary
 #: number of varied dims -> sizes for which the planner makes schedules, along each of them
 PLANNED = {1: (1, 16, 64, 192, 256, 1024, 4096, 16384, 65536), 2: (16, 256, 4096), 3: (16, 2048)}
 BATCHES = (1, 64)  # of three varied dims, the sizes of the first one for which it does, instead of those
@@ -67,6 +65,7 @@ GRID = {
     2: (1, 16, 128, 1024, 8192, 65536),
     3: (1, 32, 512, 8192),
 }
+MOST_POINTS = 400  # sizes at which variants are compared, with the bounds of candidates; each takes about 0.05 s
 GENERAL = "general"  # name of the variant that a compilation without variants would have
 UNALIGNED = "unaligned"  # name of the variant for tensors at any addresses
 ALIGNED = "aligned"  # begins the names of those whose rows are whole vectors
@@ -118,7 +117,7 @@ def find(
     if request.variants < 2 or spec is None or request.schedule is not None or general.context.schedule is None:
         return None
     known, sized = predictions or Predictions(request.arch), None
-    if not general.tuned and varied(spec):
+    if not general.tuned and size_facts.varied(spec):
         sized = _sized(request, general, spec, compile_one, without, known)
     whole = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
     own = _unaligned(request, spec, whole.module.name, compile_one, without)
@@ -136,8 +135,10 @@ def _sized(
     """The variants by sizes; None where one schedule serves all of them."""
     refused = without_accepted(general.refused, general.context.fallbacks.spilling)
     schedules = _Schedules(replace(request, refused=refused), spec, compile_one)
-    candidates, bounds = list[Candidate](), {d.name: d.bound or MAX_DIM for d in varied(spec)}
-    times = Predicted(candidates, predictions, partial(_with_given, spec, {*size_facts.given_by_others(spec)}))
+    candidates, bounds = list[Candidate](), {d.name: d.bound or MAX_DIM for d in size_facts.varied(spec)}
+    times = Predicted(
+        candidates, predictions, partial(size_facts.with_given, spec, set(size_facts.given_by_others(spec)))
+    )
 
     def add(found: Iterable[Candidate], to: Sequence[int] = ()) -> list[int]:
         """``to`` and the numbers of ``found``, candidates from now on, without what the first one beats."""
@@ -221,7 +222,7 @@ class _Schedules:
         """The sizes, with their names."""
         grids = [_grids(self.spec, PLANNED), *self._lone()]
         if len(grids[0]) == 3:
-            first = varied(self.spec)[0]
+            first = size_facts.varied(self.spec)[0]
             grids[0][first.name] = _steps(first, BATCHES)
         before: Point = {}
         for sizes in (p for g in grids for p in _points(self.spec, g)):
@@ -234,7 +235,7 @@ class _Schedules:
 
         No result has a reduced dim.  A long one may need chunks, and one of a single element needs no plan.
         """
-        dims, reduced = varied(self.spec), _reduced(self.spec)
+        dims, reduced = size_facts.varied(self.spec), size_facts.reduced(self.spec)
         for small, other in permutations(dims) if len(dims) == 2 else ():
             if small.name not in reduced or other.name in reduced:
                 yield {small.name: _steps(small, LONE[:1]), other.name: _steps(other, LONE[1:])}
@@ -246,7 +247,7 @@ class _Schedules:
         if len(high) != 1 or len(low) != 1 or max(high.values()) > FEW:
             return
         first, last = (self.fixed(_name(x), x, SCALAR.name) for x in (low, high))
-        (dim,) = varied(self.spec)
+        (dim,) = size_facts.varied(self.spec)
         middle = nearest(dim, 1 << (low[dim.name] * high[dim.name]).bit_length() // 2)
         if first != last and low[dim.name] < middle < high[dim.name]:
             yield from ((_name(p), p) for p in _points(self.spec, {dim.name: [middle]}))
@@ -260,7 +261,7 @@ class _Schedules:
 
     def _made(self, sizes: Point, until: str, refused: tuple[Refusal, ...] = ()) -> Schedule | None:
         launched = {d.name for d in self.spec.launch_dims}
-        dims = self.plain.dims | {n: x for n, x in _all_sizes(self.spec, sizes).items() if n in launched}
+        dims = self.plain.dims | {n: x for n, x in size_facts.all_sizes(self.spec, sizes).items() if n in launched}
         known = (*self.plain.refused, *refused)
         fixed = replace(self.plain, dims=dims, keep_runtime=False, verified=False, until=until, refused=known)
         try:
@@ -303,7 +304,7 @@ class _Family:
         scans = size_facts.chunked_scans(self.first.module)
         rows = scans.union(*(rule(self.first.module) for rule in (size_facts.read_again, size_facts.whole_rows)))
         rows -= size_facts.steps(self.schedules.spec)  # these have other bounds
-        short = [d for d in varied(self.schedules.spec) if d.name in rows]
+        short = [d for d in size_facts.varied(self.schedules.spec) if d.name in rows]
         others = [
             *(self._fixed(self.first, name, sizes) for name, sizes in self.schedules.points()),
             *self._bounded(),
@@ -322,9 +323,9 @@ class _Family:
         steps = size_facts.steps(spec)
         if not steps and any(d.recurrence is not None for d in spec.definitions):
             yield from (self._made(f"{self.begin}positions_to_{n}", f, known=False) for n, f in self._positions())
-        for d in varied(spec):
+        for d in size_facts.varied(spec):
             among = size_facts.STEPS if d.name in steps else size_facts.SCANS if d.name in scans else ()
-            others = [o for o in varied(spec) if o.name not in steps] if d.name in steps else []
+            others = [o for o in size_facts.varied(spec) if o.name not in steps] if d.name in steps else []
             few, some = (
                 tuple(f for o in others for f in size_facts.bounds(o, (n,))) for n in (FEW_POSITIONS, SOME_POSITIONS)
             )
@@ -339,7 +340,7 @@ class _Family:
         """The least of :data:`POSITIONS`, and the greatest one of those with the same kernels; each with its facts."""
         found = dict[tuple[str, ...], tuple[int, tuple[SizeFact, ...]]]()
         for n in POSITIONS:
-            facts = tuple(f for d in varied(self.schedules.spec) for f in size_facts.bounds(d, (n,)))
+            facts = tuple(f for d in size_facts.varied(self.schedules.spec) for f in size_facts.bounds(d, (n,)))
             if not facts:
                 continue
             if n == POSITIONS[0]:
@@ -352,7 +353,7 @@ class _Family:
     def _counted(self) -> Iterator[Candidate | None]:
         """The plan under bounds of sizes below which axes collapse."""
         spec = self.schedules.spec
-        facts = size_facts.counted(spec, [d.name for d in varied(spec)])
+        facts = size_facts.counted(spec, [d.name for d in size_facts.varied(spec)])
         if facts:
             yield self._made(f"{self.begin}counted", facts)
 
@@ -442,7 +443,7 @@ def _grafted(own: Schedule, other: Schedule) -> Schedule | None:
 
 def _below(spec: Spec, sizes: Point) -> tuple[SizeFact, ...]:
     """Those of ``sizes`` as bounds that are below the nominal ones."""
-    dims = {d.name: d for d in varied(spec)}
+    dims = {d.name: d for d in size_facts.varied(spec)}
     return tuple(SizeFact(n, size) for n, size in sizes.items() if size < nearest(dims[n], NOMINAL))
 
 
@@ -450,14 +451,19 @@ def _grids(
     spec: Spec, sizes: Mapping[int, Sequence[int]], candidates: Sequence[Candidate] = (),
     divisors: Mapping[str, int] | None = None,
 ) -> dict[str, list[int]]:  # fmt: skip
-    """The allowed sizes of the varied dims that are nearest to ``sizes`` and to the bounds of ``candidates``."""
-    dims = varied(spec)
+    """The allowed sizes of the varied dims that are nearest to ``sizes`` and to the bounds of ``candidates``.
+
+    Without those bounds where they make more than :data:`MOST_POINTS`: thresholds are placed between sizes anyway.
+    """
+    dims = size_facts.varied(spec)
     found = dict[str, list[int]]()
     for d in dims:
         by = (divisors or {}).get(d.name, 1)
         dim = replace(d, multiple=lcm(by, d.multiple))
         own = {f.most for c in candidates for f in c.assumed if f.size == d.name and f.most is not None}
         found[d.name] = _steps(dim, [*sizes[len(dims)], *own])
+    if candidates and prod(map(len, found.values())) > MOST_POINTS:
+        return _grids(spec, sizes, (), divisors)
     return found
 
 
@@ -465,35 +471,9 @@ def _points(spec: Spec, grids: Mapping[str, Sequence[int]]) -> Iterator[Point]:
     """The sizes of ``grids`` that the facts of ``spec`` allow."""
     for found in product(*grids.values()):
         here = dict(zip(grids, found, strict=True))
-        known = _all_sizes(spec, here)
+        known = size_facts.all_sizes(spec, here)
         if all(holds(f, known) is not False for f in spec.facts):
             yield here
-
-
-def _all_sizes(spec: Spec, given: Point) -> dict[str, int]:
-    """The sizes ``given``, and for each other runtime dim one near its nominal size that fits them."""
-    return samples([replace(d, sample=given.get(d.name)) for d in spec.runtime_dims], spec.facts, NOMINAL)
-
-
-def _with_given(spec: Spec, given: Collection[str], sizes: Point) -> Point:
-    """``sizes``, and those of the dims ``given`` that follow from them, as the number of ends of ``B`` segments."""
-    return {**sizes, **{n: x for n, x in _all_sizes(spec, sizes).items() if n in given}} if given else sizes
-
-
-def varied(spec: Spec) -> tuple[Dim, ...]:
-    """The dims whose sizes vary: the first ones that an axis has and that no equation with earlier ones gives.
-
-    A dim that no axis has is the number of rows of a tensor that is read at computed places; no schedule depends on it.
-    """
-    axes = [a for d in spec.definitions for a in d.axes]
-    names = {a.extent.name for a in axes if isinstance(a.extent, Param)} | _reduced(spec)
-    return tuple(d for d in spec.launch_dims if d.name in names - {*size_facts.given_by_others(spec)})[:VARIED]
-
-
-def _reduced(spec: Spec) -> set[str]:
-    """The runtime sizes of the axes of reductions."""
-    axes = (a for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes)
-    return {a.extent.name for a in axes if isinstance(a.extent, Param)}
 
 
 def _steps(dim: Dim, sizes: Sequence[int]) -> list[int]:

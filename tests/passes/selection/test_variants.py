@@ -146,12 +146,12 @@ Y[b: B, d] = sum[t: indptr[b] .. indptr[b + 1]](X[page[t], d])
 
 def test_sizes_that_facts_give_and_rows_that_no_axis_counts_do_not_vary() -> None:
     spec = compile_file(request(PACKED, until="spec")).modules["spec"]
-    assert [d.name for d in variants.varied(spec)] == ["T", "B"]
+    assert [d.name for d in size_facts.varied(spec)] == ["T", "B"]
     points = [*variants._points(spec, variants._grids(spec, variants.GRID))]
     assert {"T": 8192, "B": 1} in points
-    assert variants._all_sizes(spec, {"T": 16, "B": 64}) == {"T": 16, "B": 64, "B1": 65, "Pages": 4096}
+    assert size_facts.all_sizes(spec, {"T": 16, "B": 64}) == {"T": 16, "B": 64, "B1": 65, "Pages": 4096}
     given = {*size_facts.given_by_others(spec)}  # predictions know them: of B segments, each has a share of the rows
-    assert variants._with_given(spec, given, {"T": 16, "B": 64}) == {"T": 16, "B": 64, "B1": 65}
+    assert size_facts.with_given(spec, given, {"T": 16, "B": 64}) == {"T": 16, "B": 64, "B1": 65}
 
 
 @pytest.mark.parametrize(
@@ -389,6 +389,22 @@ def test_a_candidate_is_predicted_around_the_sizes_that_it_was_made_for() -> Non
     assert dispatch_tree.kept(given, points, 0, [1], 2) == [0, 1] and sorted(asked) == [1, 16, 256]
     given.sizes = {1: {"M": 65536}}
     assert dispatch_tree.kept(given, points, 0, [1], 2) == [0]
+
+
+def test_bounds_of_candidates_are_no_sizes_of_the_grid_where_they_make_too_many() -> None:
+    text = "dim A = runtime, B = runtime, C = runtime\ninput X: f32[A, B, C]\noutput Y: f32[A, B, C]\n"
+    spec = load_text(text + "Y[a, b, c] = X[a, b, c] + 1.0\n")
+    made = compile_file(request(text + "Y[a, b, c] = X[a, b, c] + 1.0\n"))
+    schedule = made.context.schedule
+    assert schedule is not None
+
+    def grid(*bounds: int) -> list[int]:
+        facts = [SizeFact(d, n) for d in "ABC" for n in bounds]
+        candidates = [dispatch_tree.Candidate("x", schedule, made.modules["ma-tile"], (f,)) for f in facts]
+        return variants._grids(spec, variants.GRID, candidates)["B"]
+
+    assert grid(64) == [1, 32, 64, 512, 8192]
+    assert grid(2, 4, 8, 16, 64, 128) == [1, 32, 512, 8192]
 
 
 def test_a_threshold_stands_where_times_are_equal() -> None:

@@ -48,7 +48,7 @@ def window_places(d: Def, element: Expr) -> Places | None:
         if found is None:
             return None
         first, count = found
-        moved = next((x for x in (*names,) if abs(linear(e).slope(x)) == 1), None)
+        moved = next((a.name for a in d.axes if a.name in names and abs(linear(e).slope(a.name)) == 1), None)
         if moved is None:
             return None
         axis = Axis(f"{moved}_place", count)
