@@ -147,7 +147,7 @@ def _is_held(program: Program, d: Def, made: Operand) -> bool:
     """
     defs = find_defs(program)
     sources = [defs[ld.buffer] for ld in loads(made.factor) if ld.buffer in defs]
-    products = [s for s in sources if _is_product(s)]
+    products = [s for s in sources if _multiplies(s)]
     used = {a.name for a in made.axes}
     narrow = points(a for a in d.axes if a.name not in used) <= HELD
     return bool(products) and narrow and not _needs_whole_rows(d, made.factor, products, defs)
@@ -205,13 +205,13 @@ def _of_two_products(program: Program, d: Def, side: int) -> frozenset[str]:
         return frozenset()
     defs = find_defs(program)
     mine, other = (
-        frozenset(ld.buffer for ld in loads(e) if ld.buffer in defs and _is_product(defs[ld.buffer]))
+        frozenset(ld.buffer for ld in loads(e) if ld.buffer in defs and _multiplies(defs[ld.buffer]))
         for e in (value.args[side], value.args[1 - side])
     )
     return mine if other else frozenset()
 
 
-def _is_product(d: Def) -> bool:
+def _multiplies(d: Def) -> bool:
     return d.op == "sum" and isinstance(v := unscaled(d), Op) and v.op == "mul"
 
 
