@@ -51,11 +51,8 @@ _IF_NAN = "NaN if either operand is NaN (fmaxf and fminf return the other operan
 #: functions of two values of one type; quotients round towards minus infinity, and shifts take any amount
 _OF_TWO = "template <class T> __device__ __forceinline__ T {}(T a, T b) {{ {} }}"
 _BODIES = {
-    # without branches, so that several divisions overlap; the divisor 1 in place of 0 and -1
-    "floor_div": "const T d = (b != 0) & (b != -1) ? b : (T)1, q = a / d; "
-    "return d == b ? (T)(q - (q * d != a && (a < 0) != (b < 0))) : (T)(0 - (u64)a);",
-    "floor_mod": "const T r = a % ((b != 0) & (b != -1) ? b : (T)1); "
-    "return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;",
+    "floor_div": "if (!b || b == -1) return (T)(0 - (u64)a); T q = a / b; return q - (a % b && (a < 0) != (b < 0));",
+    "floor_mod": "if (!b || b == -1) return 0; T r = a % b; return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;",
     "floor_mod_float": "T r = fmod(a, b); return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;",
     "shift_left": "return (u64)b < 8 * sizeof(T) ? (T)((u64)a << b) : 0;",
     "shift_right": "return a >> ((u64)b < 8 * sizeof(T) ? b : (T)(8 * sizeof(T) - 1));",

@@ -86,9 +86,7 @@ def _shuffle(x: str, distance: int, dtype: DType) -> str:
 
 
 def combine(w: Writer, combiner: str, a: str, b: str, dtype: DType) -> str:
-    """C text of ``a op b``; of bools without a branch, behind which a load of ``b`` would stand."""
-    if combiner in ("any", "all"):
-        return f"{a} {'|' if combiner == 'any' else '&'} {b}"
+    """C text of ``a op b``."""
     return w.speller.op(COMBINERS[combiner].binary, [a, b], [dtype, dtype], dtype)
 
 

@@ -99,7 +99,7 @@ class UnrollReductions(CertifyingPass[Program]):
         for name in find_defs(program):
             d, buffers = find_defs(program)[name], {b.name: b for b in program.buffers}
             tiny = _has_few_terms(d) and (_has_tiny_matrix(d, buffers) or _has_matrix_each(d, buffers))
-            tiny = (tiny or _is_of_positions(d) or _is_of_vectors(d)) and _is_read_once(d, program)
+            tiny = (tiny or _is_of_positions(d) or _is_of_vectors(d, find_defs(program))) and _is_read_once(d, program)
             if not (tiny or _is_short(d, buffers)):
                 continue
             made = _unrolled(d)
@@ -146,8 +146,13 @@ def _is_of_positions(d: Def) -> bool:
     return alike and any(free_vars(ld) & own for ld in read) and over <= rest and _elements(d.par) >= BATCH
 
 
-def _is_of_vectors(d: Def) -> bool:
-    """Whether ``d`` combines the elements of each of many vectors, which are no power of two."""
+def _is_of_vectors(d: Def, defs: Mapping[str, Def]) -> bool:
+    """Whether ``d`` combines the elements of each of many vectors, which are no power of two.
+
+    Reductions of ``defs`` that it combines are sums of sums, which become one.
+    """
+    if any(defs[ld.buffer].is_reduction for ld in d.reads() if ld.buffer in defs):
+        return False
     few = (
         _has_few_terms(d) and len(d.red) == 1 and not is_power_of_two(_terms(d)) and _size(d.value) * _terms(d) <= LIMIT
     )
