@@ -349,7 +349,8 @@ class Rounding(Evaluator):
         """The result ``x`` of a conversion: casts have rounded, ``narrow`` has not."""
         source, target = e.args[0].dtype, e.dtype
         if not source.is_float:
-            return x if keeps(target, source) or are_whole(1, x) else self.moved(x, unit(target))
+            exact = not target.is_float or keeps(target, source) or are_whole(1, x)  # integers wrap
+            return x if exact else self.moved(x, unit(target))
         if not target.is_float:
             kept = target is DType.BOOL or self.probe.tie is not None or is_whole(e.args[0], self.how.ties.whole)
             return x if kept or not self.computed(e) else round_to(self.flipped(x, np.ones(())), target)

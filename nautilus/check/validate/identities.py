@@ -1,8 +1,8 @@
 """Whether two expressions are equal, and on which domain.
 
 Loads, parameters and float variables are unknowns; a load with other indices is another unknown.  Both sides are
-evaluated at many samples at once, a reduction over few elements, or over up to 64 positions of
-numbers and vectors.  The samples are:
+evaluated at many samples at once, a reduction over few elements, or over up to 64 positions of numbers and vectors.
+The samples are:
 
 * ``positive`` and ``generic``: random rationals, on which residues decide;
 * ``finite``: 0, -0, small, huge, tiny, equal and opposite numbers, for which residues decide as well, because the
@@ -166,6 +166,9 @@ class _Unknowns(Space):
         dims = tuple(int(np.argmax(self.variables[a.name].shape)) for a in e.axes if self.variables[a.name].size > 1)
         full = np.broadcast_shapes(mask.shape, *(self.variables[a.name].shape for a in e.axes))
         inner = np.broadcast_to(mask, full)
+        for a in e.axes:  # one of the same name may have more elements on the other side
+            if isinstance(a.extent, int) and self.variables[a.name].size > a.extent:
+                inner = inner & (self.variables[a.name] < a.extent)
         if e.cond is not None:
             inner = inner & self.array(e.cond, inner)
         body = self.value(e.body, inner)
@@ -187,7 +190,8 @@ def _axes(sides: Iterable[Expr]) -> dict[str, int]:
                 read = set[str]().union(*together)
                 for a in n.axes:
                     most = _MOST if a.name in read or len(n.axes) > 1 else _POSITIONS
-                    found[a.name] = min(a.extent, most) if isinstance(a.extent, int) else _MOST
+                    count = min(a.extent, most) if isinstance(a.extent, int) else _MOST
+                    found[a.name] = max(count, found.get(a.name, 0))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -196,3 +197,14 @@ def test_a_reader_follows_steps_that_it_has_reached(read: str, forward: bool, re
 ])  # fmt: skip
 def test_multiples_of_a_power_of_two(text: str, found: tuple[int, float] | None) -> None:
     assert _multiple(parse_expr(text, {"B": DType.U8, "C": DType.I8, "X": DType.F32})) == found
+
+
+def test_integers_that_a_conversion_wraps_stay_integers() -> None:
+    source = """
+    dim N = 64
+    input k: i32[N]
+    output u: f32[N]
+    h[n] = i32((i64(k[n]) & 4294967295) * 3528531795 >> 32) ^ k[n]
+    u[n] = f32(h[n] & 8388607) / 8388608
+    """
+    assert stated(load_text(dedent(source)))["u"].relative < 1e-6
