@@ -7,7 +7,7 @@ Values are copies of one reference if selections, maxima, and the initial, carri
 connect them.  A *term* is ``exp2(fma(r, -k, y * (s k)))`` with the shape of ``r``, where ``s`` is a power of two and
 ``r`` the larger one of ``s y`` and another value: the exponential of a number beside the elements.
 
-A group without scales is *closed* under two conditions.
+A group whose scales are powers of two, or 1, is *closed* under two conditions.
 
 * No output depends on the reference (``analysis.invariance``).  Then elements and repairs can have ``t = round(r * k)``
   instead of ``r * k`` as their reference: all sums of a row have the factor ``2^(r * k - t)`` in common.
@@ -268,8 +268,8 @@ class References:
         terms = tuple(self._terms(elements[0], copies))
         closing = _Readers(self, {*elements}, {*repairs}, {*terms})
         known = all(closing.allowed(op, n, copies) for n in copies for op in self.readers[n])
-        unscaled = all(e.scale == 1.0 for e in elements)
-        return Group(elements, repairs, terms, unscaled and known and self._is_invariant(copies))
+        exact = all(is_power_of_two(e.scale) for e in elements)
+        return Group(elements, repairs, terms, exact and known and self._is_invariant(copies))
 
     def _terms(self, e: Element, copies: set[str]) -> Iterator[Element]:
         """The terms under ``copies`` that have the factor of ``e``, which is not raised."""

@@ -10,7 +10,7 @@ the inputs is left alone: ``|e|`` is at most 2^-14.  Every other group has one o
     near = |r| < L;  c = select(near, k, f);  t = r * c - n             once a row, L = (2^24 - 16) / |k|
     exp2((x - r) * k + n)  ->  exp2(fma(x, c, -t))
     exp2((u - r) * k)      ->  exp2((u * c - n) - t)                    a repair; the product is rounded as in t
-    exp2((y * s - r) * k)  ->  exp2(fma(y, c * s, -t))                  a term of the sums, s a power of two
+    exp2((y * s - r) * k)  ->  exp2(fma(y, c * s, -t))                  an element or a term, s a power of two
 
 ``f`` is the power of two in ``(a k / 2, a k]`` with ``a = 127/128``.
 
@@ -26,6 +26,7 @@ the inputs is left alone: ``|e|`` is at most 2^-14.  Every other group has one o
   a lazy reference is at most ``2^(a bits)`` times as large, so that it fits f16 where ``n + bits <= 15``.
 * A reference that moves between near and far has repairs in the units of the new row.  They are 0, or old and new
   reference agree up to the error of ``x``.
+* Elements that a power of two scales are beside a reference of scaled elements: ``c * s`` and ``y * s`` are exact.
 * A term is a number that the sums hold beside the elements, at most equal to the reference.  Its exponential has the
   ``c`` and ``t`` of the row, so that the common factor and the argument for far rows are those of the elements.
 * ``r * c`` does not overflow: ``f`` is at most 1, or the range of ``r`` permits it.  An ``r`` of inf or NaN is far,

@@ -7,12 +7,11 @@ with ``c`` a finite positive constant.  The values are equal bit for bit, becaus
 are monotone: the larger of two rounded products is the rounded product of the larger factor.  -inf times ``c`` is -inf
 and a NaN stays.  The pass applies to consecutive loops that carry one maximum if all of them have the same ``c``.
 
-The larger of the maximum and another number ``y``, which is a reference as well, has a second form where ``c`` is a
-power of two: ``max(y, m' * c)`` is ``max(y / c, m') * c`` as long as ``y / c`` does not overflow.  Differences of a
-scaled element and this reference take the second form: beside a ``y`` that overflows they are -inf, and the exponential
-is 0 as it is beside ``y``.  All else, such as the difference of ``y`` itself, takes the first one.  For another ``c``,
-``y / c * c`` is not always ``y``, and the exponent of an element that is equal to a large ``y`` would not be 0.  A
-maximum that is guarded, ``select(m == -inf, 0, m)``, follows too.
+A maximum that is guarded, ``select(m == -inf, 0, m)``, follows, and so does the larger one of two copies.  The larger
+one of the maximum and another number ``y``, which is a reference as well, stays in the units of ``y``: ``y / c`` may
+overflow, and where ``c`` is no power of two, ``y / c * c`` is not always ``y``.  Where ``c`` is a power of two, such a
+maximum stays scaled everywhere: scaling its elements is exact, so ``guard-exponents`` needs no units of theirs, and
+all references remain copies of one.
 
 Afterwards an exponent ``(x * c - m) * k`` is ``(x - m') * (c * k)``: the element and its reference have the same
 factor (``fold-scale``), which ``guard-exponents`` needs to subtract them without an error.
@@ -52,7 +51,9 @@ def _kernel(k: TileKernel) -> TileKernel:
         constants = {op.result.name: op.value for op in walk_ops(k.body) if isinstance(op, ConstOp)}
         c = _common_factor(k, family, constants)
         if c is not None:
-            k = _Rewrite(Peephole(k), family, c, constants).kernel(k)
+            work = _Rewrite(Peephole(k), family, c, constants)
+            unscaled = work.kernel(k)
+            k = k if work.mixed and is_power_of_two(c) else unscaled
     return k
 
 
@@ -97,8 +98,7 @@ class _Rewrite:
     ends: dict[str, Value] = field(default_factory=dict)  # result of a loop -> its result in units of the elements
     plain: dict[str, Value] = field(default_factory=dict)  # scaled maximum -> the maximum in units of the elements
     equal: dict[str, tuple[Value, ...]] = field(default_factory=dict)  # comparison -> the two that it compares
-    seconds: dict[str, Value] = field(default_factory=dict)  # reference -> its second form, which may be infinite
-    scaled: set[str] = field(default_factory=set)  # elements times the factor
+    mixed: bool = False  # whether another number is compared with the maximum
 
     def kernel(self, k: TileKernel) -> TileKernel:
         c = self.names.fresh(TileType(DType.F32))
@@ -111,11 +111,7 @@ class _Rewrite:
             yield op
         elif isinstance(op, MapOp) and op.op == "select":
             yield from self._guarded(op, c)
-        elif isinstance(op, MapOp) and op.op == "sub":
-            yield self._difference(op)
         elif isinstance(op, MapOp):
-            if _scaled({op.result.name: op}, self.constants, op.result)[1] == self.factor:
-                self.scaled.add(op.result.name)
             yield from self._larger(op, c)
         elif not isinstance(op, ForOp):
             yield op
@@ -130,11 +126,14 @@ class _Rewrite:
         own, end = (self.names.fresh(arg.type, n.name) for n in (arg, op.results[slot]))
         body: list[TileOp] = [MapOp(arg, "mul", (own, c), op.span)]
         self.plain[arg.name] = last = own
+        parts = _inner_maxima({x.result.name: x for x in op.body if isinstance(x, MapOp)}, new)
         for x in op.body:
             if x == _definition(op, new):
                 last, ops = self._maximum(op, new, own, x)
                 body += [*ops, MapOp(new, "mul", (last, c), x.span)]
                 self.plain[new.name] = last
+            elif isinstance(x, MapOp) and x.result in parts:
+                body.append(x)
             else:
                 body += self._op(x, c)
         pair = (own, self.ends.get(init.name, init))
@@ -149,26 +148,15 @@ class _Rewrite:
         yield MapOp(op.results[slot], "mul", (end, c), op.span)
 
     def _larger(self, op: MapOp, c: Value) -> Iterator[TileOp]:
-        """``op``, or the larger of the maximum and another number in units of the elements, times the factor."""
-        at = next((n for n, a in enumerate(op.args) if a.name in self.plain), None)
-        if op.op != "max" or at is None or op.result.type != op.args[at].type:
+        """``op``, or the larger of two copies of the maximum in units of the elements, times the factor."""
+        copies = [self.plain[a.name] for a in op.args if a.name in self.plain]
+        if op.op != "max" or len(copies) != 2:
+            self.mixed |= op.op == "max" and [v.type for v in copies] == [op.result.type]
             yield op
             return
-        other, result = op.args[1 - at], op.result
-        if other.name in self.plain and not self.seconds.keys() & {a.name for a in op.args}:
-            found = self.plain[other.name]
-        elif not is_power_of_two(self.factor):
-            yield op
-            return
-        else:
-            yield op
-            found = self.plain.get(other.name) or self.names.fresh(other.type)
-            if other.name not in self.plain:
-                yield MapOp(found, "div", (other, c), op.span)
-            result = self.seconds[op.result.name] = self.names.fresh(op.result.type)
         larger = self.plain[op.result.name] = self.names.fresh(op.result.type)
-        yield MapOp(larger, "max", (found, self.plain[op.args[at].name]), op.span)
-        yield MapOp(result, "mul", (larger, c), op.span)
+        yield MapOp(larger, "max", (copies[0], copies[1]), op.span)
+        yield MapOp(op.result, "mul", (larger, c), op.span)
 
     def _guarded(self, op: MapOp, c: Value) -> Iterator[TileOp]:
         """``op``, or the choice of 0 for a maximum of -inf in units of the elements, times the factor."""
@@ -178,22 +166,11 @@ class _Rewrite:
         if maximum.name not in self.plain or left != maximum or known != [0.0, -math.inf]:
             yield op
             return
-        plain, found, result = self.plain[maximum.name], self.names.fresh(test.type), op.result
-        if maximum.name in self.seconds:
-            yield op
-            result = self.seconds[op.result.name] = self.names.fresh(op.result.type)
+        plain, found = self.plain[maximum.name], self.names.fresh(test.type)
         yield MapOp(found, "eq", (plain, none), op.span)
         chosen = self.plain[op.result.name] = self.names.fresh(op.result.type)
         yield MapOp(chosen, "select", (found, zero, plain), op.span)
-        yield MapOp(result, "mul", (chosen, c), op.span)
-
-    def _difference(self, op: MapOp) -> MapOp:
-        """``op``, with the second form of a reference beside an element or a maximum that has no other form."""
-        for n, other in enumerate(reversed(op.args)):
-            own = other.name in self.scaled or other.name in self.plain
-            if own and other.name not in self.seconds and op.args[n].name in self.seconds:
-                return replace(op, args=_put(op.args, n, self.seconds[op.args[n].name]))
-        return op
+        yield MapOp(op.result, "mul", (chosen, c), op.span)
 
     def _maximum(self, op: ForOp, new: Value, own: Value, at: TileOp) -> tuple[Value, list[TileOp]]:
         """The maximum of ``own`` and the elements without their factor."""
@@ -206,6 +183,12 @@ class _Rewrite:
                 ops.append(MapOp(result, "max", (last, x), at.span))
                 last = result
         return last, ops
+
+
+def _inner_maxima(defs: dict[str, MapOp], v: Value) -> set[Value]:
+    """``v`` and the maxima of which it is the maximum."""
+    op = defs.get(v.name)
+    return {v}.union(*(_inner_maxima(defs, a) for a in op.args)) if op is not None and op.op == "max" else set()
 
 
 def _definition(op: ForOp, v: Value) -> MapOp | None:

@@ -208,8 +208,31 @@ def test_a_number_beside_the_elements(order: str, queries: tuple[float, float], 
         assert np.linalg.norm(got - want) <= 1e-3 * np.linalg.norm(want), level
 
 
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("d", [16, 12])  # a scale that is a power of two, and one that is none
+def test_numbers_at_the_ends_of_the_range(arch: str, d: int) -> None:
+    """A number of any size, infinite or NaN, beside rows of scores, rows without one and rows of the largest scores."""
+    text = _SINK.replace("M = 39, N = 300, D = 16", f"M = 21, N = 140, D = {d}").replace("8 * i", "8 * i - 80")
+    text = text.replace("f16", "f32")
+    r = compiled(text, arch, until="ma-tile")
+    rng = np.random.default_rng(d)
+    x = {n: normal(rng, (rows, d)) for n, rows in (("Q", 21), ("K", 140), ("V", 140))}
+    x["Q"][12:14] = 0.0
+    x["Q"][12, 0], x["K"][:, 0], x["K"][3, 0] = 2.0**127, 0.25, 2.0 - 2.0**-23  # row 12: the largest f32 as a product
+    for sink in (3e17, 4.3e37, 3e38, 3.4028234663852886e38, np.inf, np.nan):
+        for y in (sink, -sink):
+            x["sink"] = round_to(np.array(y), DType.F32)
+            with np.errstate(all="ignore"):
+                want = run_spec(r.modules["spec"], x)["O"]
+                found = dict(outputs_at(r, x, "O")) | {"ma-tile": run_registers(r.modules["ma-tile"], x)["O"]}
+            for level, got in found.items():
+                np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5, err_msg=f"{level} {y}")
+
+
 def test_a_number_beside_elements_costs_them_no_operation() -> None:
     """The elements of a row and its number have one rounded reference: a multiply-add for each element."""
     tiles = text.format(compiled(_SINK).modules["vr-tile"])
-    assert re.search(r"fma %S_sum\S*, %\d+, %\d+ : f32\[i", tiles)
+    sums = re.findall(r"(%\d+) = fma %S_sum\S*, %\d+, %\d+ : f32\[i", tiles)
+    assert sums
+    assert all(re.search(rf"exp2 {v} :", tiles) for v in sums)
     assert not re.search(r"sub %S_sum", tiles)
