@@ -65,7 +65,7 @@ def test_a_grammar_has_a_production_for_every_name(text: str) -> None:
 def test_every_room_has_a_row() -> None:
     rooms = {row[0] for row in reference_page.table_entries(PAGE, "## The rooms")}
     folders = {p.name + "/" for p in (ROOT / "nautilus").iterdir() if (p / "__init__.py").exists()}
-    assert rooms == folders
+    assert rooms >= folders and all((ROOT / "nautilus" / r / "__init__.py").exists() for r in rooms - folders)
 
 
 def test_the_import_rule() -> None:

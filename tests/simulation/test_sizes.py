@@ -297,7 +297,7 @@ HEADS = {"Hq": 2, "Hkv": 1, "N": 48, "D": 32, "P": 16}
 SERVED: dict[str, tuple[str, dict[str, int], list[dict[str, int]], list[str]]] = {
     "operands from pages in rows of their own": (
         "chunked_prefill", {**HEADS, "N": 128, "D": 64, "Pages": 300},
-        [{"B": 1, "M": 40}], ["warp", "warp", "warpgroup"],
+        [{"B": 1, "M": 40}], ["warp", "warpgroup"],
     ),
     "a correction that reads an input of fewer rows than a tile": (
         "paged_sinks_decode", {**HEADS, "Hq": 4, "Hkv": 2, "Pages": 5, "W": 20}, [{"B": 2}, {"B": 0}], ["warp"],
