@@ -16,7 +16,7 @@ from nautilus.core.types import DType
 from nautilus.planner.rowwise.segments import segments_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import matrix_part, scaled_product
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, size, slides
 from nautilus.targets.limits import MMA_DEPTH
 
 LARGE = 128  # elements along each axis of products whose loops run one after another
@@ -80,13 +80,8 @@ def _is_small(d: Def, rows: tuple[str, ...], columns: tuple[str, ...]) -> bool:
     sides = count(rows), count(columns)
     if matrices >= MANY and prod(sides) <= FEW_RESULTS:
         return True
-    return min(sides) <= FEW_COLUMNS and all(_is_tap(d, a.name) for a in d.red)
-
-
-def _is_tap(d: Def, axis: str) -> bool:
-    """Whether the summed ``axis`` moves an operand of ``d`` along with an axis of the result."""
     par = {a.name for a in d.par}
-    return any(axis in (names := free_vars(e)) and names & par for ld in d.reads() for e in ld.index)
+    return min(sides) <= FEW_COLUMNS and all(slides(d, {a.name}, par) for a in d.red)
 
 
 def _is_chosen(d: Def, axis: str) -> bool:

@@ -38,7 +38,7 @@ from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.rowwise.elementwise import fitting
 from nautilus.planner.rowwise.rows import MAX_WARPS, MIN_WARPS, WASTE
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, size, slides
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.targets.limits import VECTOR_BYTES
 
@@ -162,8 +162,7 @@ def shares_windows(defs: Sequence[Def], loops: Collection[str] = ()) -> bool:
 
 def _slides(d: Def) -> bool:
     """Whether an index depends on a kept axis and on a reduced one."""
-    kept, reduced = {a.name for a in d.par}, {a.name for a in d.red}
-    return any(free_vars(e) & kept and free_vars(e) & reduced for ld in d.reads() for e in ld.index)
+    return slides(d, {a.name for a in d.par}, {a.name for a in d.red})
 
 
 def _kept_is_last(d: Def) -> bool:

@@ -12,7 +12,7 @@ again.  Every read of ``X`` in another kernel is a plain ``Load``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from math import prod
 
@@ -227,6 +227,15 @@ def rename_axes(d: Def, names: Mapping[str, str]) -> Def:
 def size(axis: Axis) -> int | None:
     """The extent of ``axis`` where it is known."""
     return axis.extent if isinstance(axis.extent, int) else None
+
+
+def slides(d: Def, some: Set[str], others: Set[str]) -> bool:
+    """Whether a position in a tensor that ``d`` reads depends on an axis of ``some`` and on one of ``others``.
+
+    So a window does, which a tap moves along a tensor.
+    """
+    positions = (free_vars(e) for ld in d.reads() for e in ld.index)
+    return any(names & some and names & others for names in positions)
 
 
 def contiguous(defs: Iterable[Def], axis: str) -> bool:

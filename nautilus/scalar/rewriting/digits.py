@@ -14,7 +14,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, rewrite, wa
 from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.schedule import PackPlan
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, size, slides
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import axis_assumptions, find_defs, kernel_of
 
@@ -98,8 +98,7 @@ def _slides(d: Def, axis: str) -> bool:
 
     The positions of tiles of such a product are those of neighbours in an operand.
     """
-    reduced = frozenset(a.name for a in d.red)
-    return any(axis in (names := free_vars(e)) and reduced & names for ld in d.reads() for e in ld.index)
+    return slides(d, {axis}, {a.name for a in d.red})
 
 
 def last_digit(d: Def, e: Expr) -> int | None:

@@ -67,7 +67,7 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, size, slides
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.inline import replace_reads
@@ -97,9 +97,10 @@ class UnrollReductions(CertifyingPass[Program]):
         """The program without such reductions, and a certificate for each of them."""
         certificates: list[Certificate] = []
         for name in find_defs(program):
-            d, buffers = find_defs(program)[name], {b.name: b for b in program.buffers}
+            defs, buffers = find_defs(program), {b.name: b for b in program.buffers}
+            d = defs[name]
             tiny = _has_few_terms(d) and (_has_tiny_matrix(d, buffers) or _has_matrix_each(d, buffers))
-            tiny = (tiny or _is_of_positions(d) or _is_of_vectors(d, find_defs(program))) and _is_read_once(d, program)
+            tiny = (tiny or _is_of_positions(d) or _is_of_vectors(d, defs)) and _is_read_once(d, program)
             if not (tiny or _is_short(d, buffers)):
                 continue
             made = _unrolled(d)
@@ -157,8 +158,7 @@ def _is_of_vectors(d: Def, defs: Mapping[str, Def]) -> bool:
         _has_few_terms(d) and len(d.red) == 1 and not is_power_of_two(_terms(d)) and _size(d.value) * _terms(d) <= LIMIT
     )
     over, own = {a.name for a in d.red}, {a.name for a in d.par}
-    shifted = any(free_vars(e) & over and free_vars(e) & own for ld in d.reads() for e in ld.index)  # windows of a row
-    return few and not shifted and _elements(d.par) >= VECTORS and not multiplies_matrices(d)
+    return few and not slides(d, over, own) and _elements(d.par) >= VECTORS and not multiplies_matrices(d)
 
 
 def _without(e: Expr, gone: set[Load]) -> frozenset[str]:

@@ -32,7 +32,7 @@ from nautilus.core.index.sizes import nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
-from nautilus.scalar.analysis.definitions import Def, points, size
+from nautilus.scalar.analysis.definitions import Def, points, size, slides
 from nautilus.scalar.analysis.domains import nonempty
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import certainly_finite
@@ -128,8 +128,7 @@ def _separable(d: Def, s: Axis) -> _Separable | None:
 
 def _slides(d: Def, a: Axis) -> bool:
     """Whether a place in memory depends on the reduced axis ``a`` and on an axis of the result."""
-    par = {x.name for x in d.par}
-    return any(a.name in free_vars(e) and free_vars(e) & par for ld in d.reads() for e in ld.index)
+    return slides(d, {a.name}, {x.name for x in d.par})
 
 
 def _moves(e: Expr, x: str, s: str) -> bool:
