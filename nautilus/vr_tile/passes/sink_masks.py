@@ -13,9 +13,15 @@ because ``r * -k`` is never +inf (the inner select excludes r = -inf).  If r is 
 admits, in this block or in the carried maximum, and the sums over j that read z are NaN with and without the second
 mask.  Therefore all readers of z must be such sums.  The pass saves one select on every masked element, and the live
 range of the mask through the reduction.
+
+The reference may be ``max(u, r)`` with a ``u`` that does not depend on the scores, such as a sink.  ``u = +inf`` gives
+exp2(-inf) as well.  A ``u`` that is NaN makes z NaN in rows where c admits nothing, so each sum must be added to
+``mul(_, f)``, where f is NaN wherever the reference is: then the total is NaN in such a row with the second mask too.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from nautilus.core.index.simplify import conjuncts
 from nautilus.core.records import dataclass
@@ -49,20 +55,32 @@ class SinkMasks:
 
 def _kernel(k: TileKernel) -> TileKernel:
     readers: dict[str, list[TileOp]] = {}
+    maps: dict[str, MapOp] = {}
     for op in walk_ops(k.body):
         read = (*operands(op), *op.yields) if isinstance(op, ForOp) else operands(op)
         for v in read:
             readers.setdefault(v.name, []).append(op)
-    return Peephole(k).run(lambda p, op: _rule(p, op, readers))
+        if isinstance(op, MapOp):
+            maps[op.result.name] = op
+    uses = _Uses(readers, maps)
+    return Peephole(k).run(lambda p, op: _rule(p, op, uses))
 
 
-def _rule(p: Peephole, op: TileOp, readers: dict[str, list[TileOp]]) -> Value | None:
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """The readers of each value, and the maps that make values, those behind an op too, by name."""
+
+    readers: Mapping[str, Sequence[TileOp]]
+    maps: Mapping[str, MapOp]
+
+
+def _rule(p: Peephole, op: TileOp, uses: _Uses) -> Value | None:
     """The value that replaces ``select c, x, 0``, or None."""
     if not (isinstance(op, MapOp) and op.op == "select" and _is_zero(p, op.args[2])):
         return None
     if _is_zero_without(p, op.args[0], op.args[1]) and op.args[1].type == op.result.type:
         return op.args[1]
-    return _exponential(p, op, readers)
+    return _exponential(p, op, uses)
 
 
 def _is_zero(p: Peephole, v: Value) -> bool:
@@ -80,7 +98,7 @@ def _is_zero_without(p: Peephole, cond: Value, x: Value) -> bool:
     return set(conjuncts(test.expr)) <= set(conjuncts(made.mask))
 
 
-def _exponential(p: Peephole, op: MapOp, readers: dict[str, list[TileOp]]) -> Value | None:
+def _exponential(p: Peephole, op: MapOp, uses: _Uses) -> Value | None:
     """The value that replaces ``select c, exp2(fma x k b), 0``, or None."""
     cond = op.args[0]
     power = p.producer(op.args[1])
@@ -94,8 +112,8 @@ def _exponential(p: Peephole, op: MapOp, readers: dict[str, list[TileOp]]) -> Va
     masked = _masked(p, cond, x)
     if scale is None or scale <= 0 or masked is None:
         return None
-    axes = _bounded_by(p, bias, masked)
-    if axes is None or not _only_summed(op.result, axes, readers):
+    found = _reference(p, bias, masked)
+    if found is None or not _only_summed(op.result, found, uses):
         return None
     return p.map("exp2", [p.map("fma", [masked, k, bias])])
 
@@ -110,22 +128,47 @@ def _masked(p: Peephole, cond: Value, x: Value) -> Value | None:
     return None
 
 
-def _bounded_by(p: Peephole, bias: Value, masked: Value) -> frozenset[str] | None:
-    """The axes of the maximum over ``masked`` from which ``bias`` is computed with a guard against -inf, or None."""
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """``value`` is at least the maximum over ``axes`` of the masked scores, and never -inf where that is.
+
+    ``apart``: it may be NaN where no score is.
+    """
+
+    value: Value
+    axes: frozenset[str]
+    apart: bool
+
+
+def _reference(p: Peephole, bias: Value, masked: Value) -> _Reference | None:
+    """The reference that ``bias`` has with a negative factor, or None."""
     product = p.producer(bias)
     if not (isinstance(product, MapOp) and product.op == "mul"):
         return None
     factor = p.constant(product.args[1])
-    guarded = p.producer(product.args[0])
-    if factor is None or factor >= 0 or not (isinstance(guarded, MapOp) and guarded.op == "select"):
-        return None
-    test, zero, top = guarded.args
-    compare = p.producer(test)
-    if p.constant(zero) != 0.0 or not (isinstance(compare, MapOp) and compare.op == "eq" and compare.args[0] == top):
-        return None
-    if p.constant(compare.args[1]) != float("-inf"):
-        return None
-    return _maximum_of(p, top, masked)
+    return _guarded(p, product.args[0], masked) if factor is not None and factor < 0 else None
+
+
+def _guarded(p: Peephole, v: Value, masked: Value) -> _Reference | None:
+    """``v`` as the maximum over ``masked`` with a guard against -inf, maybe scaled or beside another value."""
+    match p.producer(v):
+        case MapOp(op="max", args=(a, b)):
+            found = _guarded(p, a, masked) or _guarded(p, b, masked)
+            return found and _Reference(v, found.axes, apart=True)
+        case MapOp(op="mul", args=(a, b)):
+            c = p.constant(b)
+            found = _guarded(p, a, masked) if c is not None and c > 0 else None
+            return found and _Reference(v, found.axes, found.apart)
+        case MapOp(op="select", args=(test, zero, top)):
+            compare = p.producer(test)
+            if p.constant(zero) != 0.0 or not (isinstance(compare, MapOp) and compare.op == "eq"):
+                return None
+            if compare.args[0] != top or p.constant(compare.args[1]) != float("-inf"):
+                return None
+            axes = _maximum_of(p, top, masked)
+            return None if axes is None else _Reference(v, axes, apart=False)
+        case _:
+            return None
 
 
 def _maximum_of(p: Peephole, top: Value, masked: Value) -> frozenset[str] | None:
@@ -143,15 +186,40 @@ def _maximum_of(p: Peephole, top: Value, masked: Value) -> frozenset[str] | None
             return None
 
 
-def _only_summed(z: Value, axes: frozenset[str], readers: dict[str, list[TileOp]]) -> bool:
-    """Whether every reader of ``z``, also through casts, sums over ``axes``."""
-    for op in readers.get(z.name, []):
+def _only_summed(z: Value, found: _Reference, uses: _Uses) -> bool:
+    """Whether every reader of ``z``, also through casts, sums over the axes and is NaN where it has to be."""
+    for op in uses.readers.get(z.name, ()):
         match op:
-            case ReduceOp(combiner="sum", axes=over) if axes <= set(over):
-                continue
-            case DotOp(axes=over, acc=acc) if axes <= set(over) and acc != z:
-                continue
-            case MapOp(op="narrow" | "cast") if _only_summed(op.result, axes, readers):
+            case ReduceOp(combiner="sum", axes=over) if found.axes <= set(over):
+                if not found.apart or _is_added(op.result, found, uses):
+                    continue
+            case DotOp(axes=over, acc=acc) if found.axes <= set(over) and acc != z:
+                if not found.apart or _is_rescaled(acc, found, uses):
+                    continue
+            case MapOp(op="narrow" | "cast") if _only_summed(op.result, found, uses):
                 continue
         return False
     return True
+
+
+def _is_added(total: Value, found: _Reference, uses: _Uses) -> bool:
+    """Whether every reader of ``total`` adds it to a rescaled sum."""
+    return all(
+        isinstance(r, MapOp) and r.op == "add" and any(a != total and _is_rescaled(a, found, uses) for a in r.args)
+        for r in uses.readers.get(total.name, ())
+    )
+
+
+def _is_rescaled(v: Value, found: _Reference, uses: _Uses) -> bool:
+    """Whether ``v`` is a product with a factor that is NaN where the reference is."""
+    made = uses.maps.get(v.name)
+    return made is not None and made.op == "mul" and any(_is_nan_with(a, found, uses) for a in made.args)
+
+
+def _is_nan_with(v: Value, found: _Reference, uses: _Uses) -> bool:
+    """Whether ``v`` is NaN wherever the reference is: it is made from it by operations that keep NaN."""
+    made = uses.maps.get(v.name)
+    if v == found.value:
+        return True
+    keeps = made is not None and made.op in ("add", "sub", "mul", "fma", "neg", "exp2")
+    return keeps and made is not None and any(_is_nan_with(a, found, uses) for a in made.args)
