@@ -194,7 +194,7 @@ def _only_summed(z: Value, found: _Reference, uses: _Uses) -> bool:
                 if not found.apart or _is_added(op.result, found, uses):
                     continue
             case DotOp(axes=over, acc=acc) if found.axes <= set(over) and acc != z:
-                if not found.apart or _is_rescaled(acc, found, uses):
+                if not found.apart or (acc is not None and _is_rescaled(acc, found, uses)):
                     continue
             case MapOp(op="narrow" | "cast") if _only_summed(op.result, found, uses):
                 continue
