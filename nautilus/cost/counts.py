@@ -14,7 +14,7 @@ from nautilus.cost.reads import Access
 
 #: counts of a block that a cluster divides among its blocks
 _SHARED = (
-    "special", "issue", "integer", "special_under", "issue_under", "sectors", "finds", "shared", "read",
+    "special", "issue", "integer", "special_under", "issue_under", "integer_under", "sectors", "finds", "shared", "read",
 )  # fmt: skip
 
 
@@ -32,6 +32,7 @@ class Counts:
     integer: Any = 0.0  # how many of them the integer unit executes, exposed
     special_under: Any = 0.0  # special-function results covered by outstanding MMAs
     issue_under: Any = 0.0  # warp instructions covered by outstanding MMAs
+    integer_under: Any = 0.0  # how many of them the integer unit executes
     sectors: Any = 0.0  # sectors of memory that stores write in part, those of each instruction by themselves
     finds: Any = 0.0  # cycles in which L1 looks up the lines of loads
     meets: Any = 0.0  # atomic operations on each line of memory, which follow each other
@@ -52,6 +53,7 @@ class Counts:
         """Add warp instructions, how many of them are of the integer unit, and results of the special-function unit."""
         if covered:
             self.issue_under = self.issue_under + slots
+            self.integer_under = self.integer_under + integer
             self.special_under = self.special_under + special
         else:
             self.issue = self.issue + slots

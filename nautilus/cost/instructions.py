@@ -7,11 +7,12 @@ rules here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 
-from nautilus.core.expr.nodes import COMBINERS
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, children, free_vars
 from nautilus.core.functions import FUNCTIONS
+from nautilus.core.index.linear import Linear, linear
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir import ops as ma
@@ -64,7 +65,6 @@ _SHARES: Mapping[str, float] = {
     **dict.fromkeys(("add", "sub", "neg", "bit_not", "shift_left", "floordiv", "mod"), 0.5),
     **dict.fromkeys(("bit_and", "bit_or", "bit_xor", "min", "max", "select"), 0.75),
 }
-INDEX_SHARE = 0.5  # the same of index expressions
 
 
 def integer_slots(op: str, source: DType, result: DType, slots: float) -> float:
@@ -74,6 +74,49 @@ def integer_slots(op: str, source: DType, result: DType, slots: float) -> float:
     if op in ("cast", "narrow"):
         return 0.0 if source is DType.F16 else slots
     return _INTEGER[op] if source.is_float or result.is_float else slots * _SHARES.get(op, 1.0)
+
+
+_COMPARED = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+_CONDITIONS = frozenset({"and", "or", "not"})  # a comparison combines its result with a condition
+
+
+def index_slots(e: Expr, values: Callable[[frozenset[str]], int]) -> tuple[float, float]:
+    """Instructions of a thread for the index expression ``e``, and those among them of the integer unit.
+
+    ``values``: how many different values of something that varies with these variables the registers of a thread hold.
+    Offsets of registers are constants, which instructions add for nothing where they compare.
+    """
+    slots = integer = 0.0
+    todo, seen = [e], set[Expr]()
+    while todo:
+        x = todo.pop()
+        if x in seen or not isinstance(x, Op):
+            continue
+        seen.add(x)
+        n = values(free_vars(x))
+        if x.op in _COMPARED:
+            form = linear(Op("sub", x.args, x.args[0].dtype))
+            slots, integer, todo = slots + n * (1.0 + _sums(form)), integer + n, [*todo, *form.terms]
+        elif x.op in ("add", "sub", "neg", "mul"):
+            form = linear(x)
+            todo += [t for t in form.terms if t != x]
+            slots += n * (1.0 if x in form.terms else max(_sums(form), float(bool(form.const or n > 1))))
+        elif x.op in ("floordiv", "mod"):
+            divisor = x.args[1]
+            shifts = isinstance(divisor, Const) and int(divisor.value).bit_count() == 1
+            slots, integer = slots + n * (1.0 if shifts else 3.0), integer + n * 1.0
+            todo += x.args
+        elif x.op in _CONDITIONS:
+            todo += x.args
+        else:
+            slots, integer, todo = slots + n, integer + n, [*todo, *children(x)]
+    return slots, integer
+
+
+def _sums(form: Linear) -> float:
+    """Additions of the terms that are not variables; one register holds the sum of all variables of a thread."""
+    parts = sum(isinstance(t, Op) for t in form.terms)
+    return max(0.0, parts - 1.0 + float(parts < len(form.terms)))
 
 
 @dataclass(frozen=True, slots=True)

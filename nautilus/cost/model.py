@@ -193,9 +193,8 @@ def _tile_cycles(
     c, consumers = work.consumer, (1 if work.separate_tiles else work.consumers)
     mma = consumers * (c.wgmma * 4096.0 / m.tensor_half)
     slow = consumers * (c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma))
-    integer = 0.0 if np.any(c.wgmma) else c.integer  # the shares that are exposed beside async MMA include the rest
-    under = consumers * _mixed(c.special_under, c.issue_under, 0.0, m)
-    alone = consumers * (_mixed(c.special, c.issue, integer, m) + c.sectors * PART)
+    under = consumers * _mixed(c.special_under, c.issue_under, c.integer_under, m)
+    alone = consumers * (_mixed(c.special, c.issue, c.integer, m) + c.sectors * PART)
     finds = consumers * LOOKUP * np.asarray(c.finds)
     shared = consumers * np.asarray(c.shared) / m.shared
     slow = np.maximum(slow, shared) + MIXED * np.minimum(slow, shared)
@@ -441,7 +440,7 @@ def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, 
     return {
         "mma": seconds(c.wgmma * 4096.0 / m.tensor_half) + seconds(c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma)),
         "special": seconds((np.asarray(c.special) + c.special_under) / m.special),
-        "issue": seconds(instruction_cycles(np.asarray(c.issue) + c.issue_under, c.integer, m)),
+        "issue": seconds(instruction_cycles(np.asarray(c.issue) + c.issue_under, np.asarray(c.integer) + c.integer_under, m)),
         "shared": seconds(np.asarray(c.shared) / m.shared),
         "l1": seconds(LOOKUP * np.asarray(c.finds)),
         "l2": max(moved.l2 / (m.l2 * m.multiprocessors * clock), moved.sectors / m.l2_sectors),

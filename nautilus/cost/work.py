@@ -44,12 +44,12 @@ from nautilus.cost.estimates import (
 )
 from nautilus.cost.instructions import (
     FREE,
-    INDEX_SHARE,
     LAZY,
     SPECIAL,
     combining,
     forms,
     integer_slots,
+    index_slots,
     issue_slots,
     mma_rate,
     operation,
@@ -340,8 +340,9 @@ class Counter:
 
     def indices(self, op: ma.IndexOp, times: Any, _env: dict[str, Any]) -> None:
         """Count an index expression, once for registers that hold one value."""
-        found = self.warps * 2.0 * self.registers(op.result) / self.repeats.get(op.result.name, 1)
-        self.elementwise(times, found, INDEX_SHARE * found)
+        layout, warps = self.kernel.layouts[op.result.layout], self.warps / self.repeats.get(op.result.name, 1)
+        slots, integer = index_slots(op.expr, lambda names: layout.project(tuple(names)).registers)
+        self.elementwise(times, warps * slots, warps * integer)
 
     def mapped(self, op: ma.MapOp, times: Any, _env: dict[str, Any]) -> None:
         """Count an elementwise operation, once for registers that hold one value."""

@@ -101,8 +101,9 @@ def campaign(
                 pending[pool.submit(judged, first.file, together, seeds)] = (first, together)
         for future in (*made, *pending):
             future.cancel()
+        running = list(pool._processes.values()) if made or pending else []  # a pool forgets them when it shuts down
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in list(pool._processes.values()) if made or pending else ():
+        for process in running:
             process.kill()
 
 
