@@ -177,9 +177,8 @@ class Expander:
             return None
         for end, part in ((lo, node.lo), (hi, node.hi)):
             if not end.dtype.is_int:
-                hint = "i32(...) truncates towards zero" if end.dtype.is_float else None
                 message = f"an end of the range of '{node.index.id}' is {end.dtype}, not an integer"
-                raise Fault("N0403", message, self._span(part, frame), hint)
+                raise Fault("N0403", message, self._span(part, frame), typed.integer_hint(end))
             if var.name in free_vars(end):
                 message = f"the range of '{node.index.id}' depends on '{node.index.id}' itself"
                 raise Fault("N0304", message, self._span(part, frame), "rename it, if another index is meant")
@@ -266,9 +265,8 @@ class Expander:
         for i, (e, size, item) in enumerate(zip(index, tensor.shape, node.items, strict=True)):
             where = span if frame.site else item.span
             if not e.dtype.is_int:
-                hint = "i32(...) truncates towards zero" if e.dtype.is_float else None
-                hint = "'//' divides integers" if isinstance(e, Op) and e.op == "div" else hint
-                raise Fault("N0403", f"index {i + 1} of '{tensor.name}' is {e.dtype}, not an integer", where, hint)
+                message = f"index {i + 1} of '{tensor.name}' is {e.dtype}, not an integer"
+                raise Fault("N0403", message, where, typed.integer_hint(e))
             # alone as written: 'i + (N - M)' sets no range, even where the sizes make it 'i'
             if isinstance(e, Var) and isinstance(_resolve(item, frame), ast.Name):
                 place = f"dimension {i + 1} of '{tensor.name}'"

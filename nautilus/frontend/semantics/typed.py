@@ -107,8 +107,15 @@ def _integers(symbol: str, span: Span, *args: Expr) -> None:
     """The operands of a bitwise operator; bools are refused before."""
     for a in args:
         if not a.dtype.is_int:
-            hint = "a power is written 'x ** y'" if symbol == "^" else "i32(...) truncates towards zero"
+            hint = "a power is written 'x ** y'" if symbol == "^" else integer_hint(a)
             raise Fault("N0401", f"'{symbol}' needs integers, but got {a.dtype}", span, hint)
+
+
+def integer_hint(e: Expr) -> str | None:
+    """How ``e``, which is not an integer, becomes one; None for a bool."""
+    if any(isinstance(x, Op) and x.op == "div" for x in walk(e)):
+        return "'//' divides integers"
+    return "i32(...) truncates towards zero" if e.dtype.is_float else None
 
 
 def arith(op: str, a: Expr, b: Expr, span: Span) -> Expr:
