@@ -74,7 +74,7 @@ HINTS = {
     "O = [1, 2]": "one element", 'O = einsum("i->i", X)': "product-sum", "O[i] = X[1:]": "one element",
     "input v: half[M]": "write 'f16'", "O[i] = rms_norm[i](X[i])": "write 'rms_norm[j](x, eps)'",
     "O[i] = X[i / 2]": "'//' divides integers",
-    "O[i] = X[i - N / 2]": "'//' divides integers",
+    "O[i] = X[i - M / 2]": "'//' divides integers",
 }  # fmt: skip
 
 
