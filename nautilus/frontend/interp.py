@@ -28,7 +28,16 @@ from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.expr.products import MOST_FACTORS, factors
 from nautilus.core.functions.arrays import every
 from nautilus.core.index.sizes import MAX_DIM, Extent
-from nautilus.core.numerics import Array, combine_at, eval_op, integer_product, reduce_array, round_to, working
+from nautilus.core.numerics import (
+    Array,
+    combine_at,
+    eval_op,
+    eval_quietly,
+    integer_product,
+    reduce_array,
+    round_to,
+    working,
+)
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
@@ -267,7 +276,8 @@ class Evaluator:
         shape = tuple(len(self.ranges[a.name]) for a in self.d.axes)
         out = np.empty(shape, working(self.d.expr.dtype))
         names = tuple(a.name for a in self.d.axes)
-        self._cut(self.d.expr, names, out, ())
+        with np.errstate(all="ignore"):  # once: it takes as long as an operation on few elements
+            self._cut(self.d.expr, names, out, ())
         return out
 
     def _cut(self, e: Expr, names: tuple[str, ...], out: Array, where: tuple[slice, ...]) -> None:
@@ -303,7 +313,7 @@ class Evaluator:
         if isinstance(e, Op):  # the most frequent first: the time of a step of a recurrence is that of these calls
             values = [self.value(a) for a in e.args]
             names = union(values, self.order)
-            return Value(eval_op(e.op, [line_up(v, names) for v in values], e.dtype), names)
+            return Value(eval_quietly(e.op, [line_up(v, names) for v in values], e.dtype), names)
         if isinstance(e, Load):
             return self.gather(self.buffers[e.buffer], e)
         match e:
