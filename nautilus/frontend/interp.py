@@ -28,16 +28,7 @@ from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.expr.products import MOST_FACTORS, factors
 from nautilus.core.functions.arrays import every
 from nautilus.core.index.sizes import MAX_DIM, Extent
-from nautilus.core.numerics import (
-    Array,
-    combine_at,
-    eval_op,
-    eval_quietly,
-    integer_product,
-    reduce_array,
-    round_to,
-    working,
-)
+from nautilus.core.numerics import Array, combine_at, eval_quietly, integer_product, reduce_array, round_to, working
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
@@ -381,7 +372,7 @@ class Evaluator:
             if total is None:
                 total = part
             else:
-                joined = eval_op(_BINARY[e.op], [total.array, part.array], e.dtype)
+                joined = eval_quietly(_BINARY[e.op], [total.array, part.array], e.dtype)
                 total = Value(joined, part.names)
         self.ranges[axis] = whole
         self._forget(axis)
@@ -445,7 +436,7 @@ class Evaluator:
         for v in values:
             for i, m in enumerate(merged):
                 if set(v.names) <= set(m.names):
-                    array = eval_op("mul", [m.array, line_up(v, m.names)], e.dtype)
+                    array = eval_quietly("mul", [m.array, line_up(v, m.names)], e.dtype)
                     merged[i] = Value(array, m.names)
                     break
             else:
@@ -467,7 +458,7 @@ class Evaluator:
         array = made.reshape([len(self.ranges[n]) for n in names])
         ordered = tuple(sorted(names, key=self.order.__getitem__))
         array = array.transpose([names.index(n) for n in ordered])
-        return Value(eval_op("add", [array, np.zeros((), array.dtype)], e.dtype), ordered)
+        return Value(eval_quietly("add", [array, np.zeros((), array.dtype)], e.dtype), ordered)
 
 
 def _clipped(position: Array, size: int) -> Array:
