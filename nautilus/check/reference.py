@@ -99,12 +99,11 @@ class Target:
 class Effects:
     """The reference on one input set for a result that is not within the stated bound.
 
-    ``targets``: by output; those in ``single`` are compared with single steps from their own states.  ``noise``: how
-    far two interpreters over the reals may be apart; ``in_range``: the inputs are within the stated range.
+    ``targets``: by output; those in ``single`` are compared with single steps from their own states.
+    ``in_range``: the inputs are within the stated range.
     """
 
     targets: Mapping[str, Target]
-    noise: Mapping[str, float]
     in_range: bool
     made: Compiled
     given: InputSet
@@ -133,6 +132,7 @@ class Reference:
     """What a result on one input set is compared with.
 
     ``quick``: by output, with the error that the stated bound alone allows; ``effects``: finds the rest once.
+    ``distances``: finds how far two interpreters over the reals may be apart.
     ``undecided``: finds the elements of integers and bools about which the roundings decide on these inputs.
     ``outside``: finds the tensors of which the Spec needs elements that are none, so that its result has no value.
     """
@@ -140,6 +140,7 @@ class Reference:
     quick: Mapping[str, Target]
     bounds: Mapping[str, Bound]
     effects: Callable[[], Effects]
+    distances: Callable[[], Mapping[str, float]]
     undecided: Callable[[], Mapping[str, Array]]
     outside: Callable[[], frozenset[str]]
 
@@ -184,7 +185,7 @@ class Reference:
     @property
     def noise(self) -> Mapping[str, float]:
         """How far two interpreters over the reals may be apart."""
-        return self.effects().noise
+        return self.distances()
 
     @property
     def in_range(self) -> bool:
@@ -210,9 +211,13 @@ def reference(made: Compiled, given: InputSet, bounds: Mapping[str, Bound]) -> R
         useful = not bound.left_out and _is_useful(target, bound)
         quick[t.name] = target if useful else replace(target, allowed=0.0)
     return Reference(
-        quick, bounds, cache(lambda: _effects_of(made, given, bounds, values)),
-        cache(lambda: _undecided(made, given, values)), cache(lambda: _outside(made.spec, given)),
-    )  # fmt: skip
+        quick,
+        bounds,
+        cache(lambda: _effects_of(made, given, bounds, values)),
+        cache(lambda: _noise(made, given, bounds)),
+        cache(lambda: _undecided(made, given, values)),
+        cache(lambda: _outside(made.spec, given)),
+    )
 
 
 def _undecided(made: Compiled, given: InputSet, values: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -232,7 +237,7 @@ def _effects_of(
 ) -> Effects:  # fmt: skip
     spec = made.spec
     drawn = _drawn(spec, given, values, bounds)
-    kernel, reals = _effects(made, given, drawn, bounds), _effects(made, given, _REALS, bounds)
+    kernel = _effects(made, given, drawn, bounds)
     targets = {
         t.name: _target(spec, t, values[t.name], bounds[t.name], kernel.get(t.name), given.regular)
         for t in spec.outputs
@@ -243,11 +248,16 @@ def _effects_of(
         own = _single_steps(made, given, bounds, {n: t.rounded for n, t in targets.items()})
         single = frozenset(n for n in wild if bounds[n].stepwise or _is_useful(own[n], bounds[n]))
         targets |= {n: replace(targets[n], allowed=own[n].allowed, each=own[n].each) for n in single}
-    noise = {t.name: 2.0 * reals[t.name].norm if t.dtype.is_float else 0.0 for t in spec.outputs}  # of both
     ok = all(isfinite(x.allowed) for x in targets.values()) and not any(_overflows(t, values) for t in spec.outputs)
     if ok and not all(np.isfinite(x).all() for x in values.values()):  # NaN may be that of another overflow
         ok = not overflows(spec, given.arrays, given.scalars, given.sizes)
-    return Effects(targets, noise, ok, made, given, bounds, single)
+    return Effects(targets, ok, made, given, bounds, single)
+
+
+def _noise(made: Compiled, given: InputSet, bounds: Mapping[str, Bound]) -> Mapping[str, float]:
+    """For each output the norm by which two interpreters over the reals may be apart."""
+    reals = _effects(made, given, _REALS, bounds)
+    return {t.name: 2.0 * reals[t.name].norm if t.dtype.is_float else 0.0 for t in made.spec.outputs}
 
 
 def _overflows(t: Tensor, values: Mapping[str, Array]) -> bool:

@@ -57,20 +57,24 @@ def storage_numpy(dtype: DType) -> Any:
 
 def round_to(x: Array, dtype: DType) -> Array:
     """``x`` (any numeric array) rounded to ``dtype``, as an array of its working type (module docstring)."""
-    x = np.asarray(x)
     with np.errstate(all="ignore"):
-        if dtype is DType.BOOL:
-            return np.asarray(x != 0)
-        if dtype not in _FLOATS:
-            return _to_integer(x, dtype)
-        if dtype is not DType.F64:
-            x = _before_rounding(x)
-        if dtype in _NUMPY and dtype is not DType.F64:
-            return np.asarray(x, np.float64).astype(_NUMPY[dtype]).astype(np.float64)
-        y = x.astype(np.float64)
-        if dtype is DType.F64:
-            return y
-        return _round_float(y, dtype) if y.size <= ROUNDED_AT_ONCE else _round_in_pieces(y, dtype)
+        return _rounded(np.asarray(x), dtype)
+
+
+def _rounded(x: Array, dtype: DType) -> Array:
+    """:func:`round_to` where warnings of numpy are off."""
+    if dtype is DType.BOOL:
+        return np.asarray(x != 0)
+    if dtype not in _FLOATS:
+        return _to_integer(x, dtype)
+    if dtype is not DType.F64:
+        x = _before_rounding(x)
+    if dtype in _NUMPY and dtype is not DType.F64:
+        return np.asarray(x, np.float64).astype(_NUMPY[dtype]).astype(np.float64)
+    y = x.astype(np.float64)
+    if dtype is DType.F64:
+        return y
+    return _round_float(y, dtype) if y.size <= ROUNDED_AT_ONCE else _round_in_pieces(y, dtype)
 
 
 def _before_rounding(x: Array) -> Array:
@@ -203,7 +207,7 @@ def eval_quietly(op: str, args: Sequence[Array], dtype: DType, mode: Mode = "rea
         return _cast(np.asarray(args[0]), dtype, mode)
     if op == "narrow":
         x = np.asarray(args[0])
-        return x if mode == "real" and x.dtype.kind == "f" else round_to(x, dtype)
+        return x if mode == "real" and x.dtype.kind == "f" else _rounded(x, dtype)
     value = np.asarray(EVAL[op](*args))
     if op in COMPARISONS or dtype is DType.BOOL:
         return value.astype(np.bool_, copy=False)
@@ -213,14 +217,14 @@ def eval_quietly(op: str, args: Sequence[Array], dtype: DType, mode: Mode = "rea
 def _cast(x: Array, dtype: DType, mode: Mode) -> Array:
     if mode == "real" and dtype in (DType.F32, DType.F64):
         return x.astype(np.float64)
-    return round_to(x, dtype)
+    return _rounded(x, dtype)
 
 
 def _in_type(value: Array, dtype: DType, mode: Mode) -> Array:
     """A float64 or int64 result, rounded or wrapped to ``dtype``."""
     if dtype in _FLOATS:
         y = value.astype(np.float64, copy=False)
-        return y if mode == "real" or dtype is DType.F64 else round_to(y, dtype)
+        return y if mode == "real" or dtype is DType.F64 else _rounded(y, dtype)
     if dtype is DType.I64:
         return value.astype(np.int64, copy=False)
     return _to_integer(value, dtype)

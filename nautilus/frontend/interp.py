@@ -28,7 +28,7 @@ from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.expr.products import MOST_FACTORS, factors
 from nautilus.core.functions.arrays import every
 from nautilus.core.index.sizes import MAX_DIM, Extent
-from nautilus.core.numerics import Array, combine_at, eval_op, integer_product, reduce_array, round_to, working
+from nautilus.core.numerics import Array, combine_at, eval_quietly, integer_product, reduce_array, round_to, working
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
@@ -267,7 +267,8 @@ class Evaluator:
         shape = tuple(len(self.ranges[a.name]) for a in self.d.axes)
         out = np.empty(shape, working(self.d.expr.dtype))
         names = tuple(a.name for a in self.d.axes)
-        self._cut(self.d.expr, names, out, ())
+        with np.errstate(all="ignore"):  # once: it takes as long as an operation on few elements
+            self._cut(self.d.expr, names, out, ())
         return out
 
     def _cut(self, e: Expr, names: tuple[str, ...], out: Array, where: tuple[slice, ...]) -> None:
@@ -303,7 +304,7 @@ class Evaluator:
         if isinstance(e, Op):  # the most frequent first: the time of a step of a recurrence is that of these calls
             values = [self.value(a) for a in e.args]
             names = union(values, self.order)
-            return Value(eval_op(e.op, [line_up(v, names) for v in values], e.dtype), names)
+            return Value(eval_quietly(e.op, [line_up(v, names) for v in values], e.dtype), names)
         if isinstance(e, Load):
             return self.gather(self.buffers[e.buffer], e)
         match e:
@@ -371,7 +372,7 @@ class Evaluator:
             if total is None:
                 total = part
             else:
-                joined = eval_op(_BINARY[e.op], [total.array, part.array], e.dtype)
+                joined = eval_quietly(_BINARY[e.op], [total.array, part.array], e.dtype)
                 total = Value(joined, part.names)
         self.ranges[axis] = whole
         self._forget(axis)
@@ -435,7 +436,7 @@ class Evaluator:
         for v in values:
             for i, m in enumerate(merged):
                 if set(v.names) <= set(m.names):
-                    array = eval_op("mul", [m.array, line_up(v, m.names)], e.dtype)
+                    array = eval_quietly("mul", [m.array, line_up(v, m.names)], e.dtype)
                     merged[i] = Value(array, m.names)
                     break
             else:
@@ -457,7 +458,7 @@ class Evaluator:
         array = made.reshape([len(self.ranges[n]) for n in names])
         ordered = tuple(sorted(names, key=self.order.__getitem__))
         array = array.transpose([names.index(n) for n in ordered])
-        return Value(eval_op("add", [array, np.zeros((), array.dtype)], e.dtype), ordered)
+        return Value(eval_quietly("add", [array, np.zeros((), array.dtype)], e.dtype), ordered)
 
 
 def _clipped(position: Array, size: int) -> Array:

@@ -50,7 +50,8 @@ def needed(spec: Spec, inputs: Mapping[str, Array], params: Mapping[str, Any]) -
         whole = d.is_output or d.recurrence is not None
         at = np.ones(buffers[d.name].shape, bool) if whole else read[d.name]
         run = Evaluator(d, buffers, params)
-        _Visit(run, read, skipped, outside).visit(d.expr, Value(at, tuple(a.name for a in d.axes)))
+        with np.errstate(all="ignore"):
+            _Visit(run, read, skipped, outside).visit(d.expr, Value(at, tuple(a.name for a in d.axes)))
     return Needed(read, skipped, frozenset(outside))
 
 

@@ -36,7 +36,7 @@ from nautilus.core.expr.nodes import (
     walk,
 )
 from nautilus.core.functions.parts import PARTS, product_of_parts
-from nautilus.core.numerics import Array, Mode, combine_at, eval_op, integer_product, reduce_array, round_to
+from nautilus.core.numerics import Array, Mode, combine_at, eval_quietly, integer_product, reduce_array, round_to
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType, integer_limits
 from nautilus.vr_tile.ir import (
@@ -194,7 +194,7 @@ class _Run:
             case Op(op="select", args=(c, a, b)) if loads(a) or loads(b):
                 return self.chosen(self.expr(c, t), a, b, t)
             case Op(op=op, args=args, dtype=dtype):
-                return eval_op(op, [self.expr(a, t) for a in args], dtype, self.mode)
+                return eval_quietly(op, [self.expr(a, t) for a in args], dtype, self.mode)
             case _:
                 raise TileRunError(f"not an index expression: {e!r}")
 
@@ -280,7 +280,7 @@ class _Run:
 
     def map(self, op: MapOp) -> Array:
         t = op.result.type
-        return eval_op(op.op, [self.spread(a.name, t) for a in op.args], t.dtype, self.mode)
+        return eval_quietly(op.op, [self.spread(a.name, t) for a in op.args], t.dtype, self.mode)
 
     def reduce(self, op: ReduceOp) -> Array:
         t, arg = op.result.type, op.arg
@@ -306,7 +306,7 @@ class _Run:
         data = np.moveaxis(self.values[op.arg.name][1], dim, 0)
         data, binary, distance = data[::-1] if op.reverse else data, COMBINERS[op.combiner].binary, 1
         while distance < len(data):
-            ahead = eval_op(binary, [data[:-distance], data[distance:]], t.dtype, self.mode)
+            ahead = eval_quietly(binary, [data[:-distance], data[distance:]], t.dtype, self.mode)
             data, distance = np.concatenate([data[:distance], ahead]), 2 * distance
         if op.exclusive:
             first = np.broadcast_to(self.constant(identity(op.combiner, t.dtype).value, t.dtype), data[:1].shape)
@@ -318,7 +318,7 @@ class _Run:
     def dot(self, op: DotOp) -> Array:
         """Sums of products over named axes, operands widened to the accumulator's type first."""
         t = op.result.type
-        wide = [eval_op("cast", [self.values[v.name][1]], t.dtype, self.mode) for v in (op.a, op.b)]
+        wide = [eval_quietly("cast", [self.values[v.name][1]], t.dtype, self.mode) for v in (op.a, op.b)]
         if self.mode == "typed" and t.dtype is DType.F32:
             wide = [w.astype(np.float32) for w in wide]
 
@@ -337,7 +337,7 @@ class _Run:
             total = product(*wide)
         out = round_to(total, t.dtype if self.mode == "typed" else _wide(t.dtype))
         if op.acc is not None:
-            out = eval_op("add", [self.spread(op.acc.name, t), out], t.dtype, self.mode)
+            out = eval_quietly("add", [self.spread(op.acc.name, t), out], t.dtype, self.mode)
         return out
 
     def masked_sum(self, op: DotOp, sides: Sequence[Array]) -> Array:
@@ -371,7 +371,7 @@ class _Run:
         dtype = self.module.buffer(op.buffer).dtype
         data = self.values[op.value.name][1]
         if op.combiner is None and (t.dtype is not dtype or dtype is dtype.compute):
-            data = eval_op("cast", [data], dtype, self.mode)  # else it is of this type, or was narrowed to it
+            data = eval_quietly("cast", [data], dtype, self.mode)  # else it is of this type, or was narrowed to it
         arrays = [*index, data, *([] if mask is None else [mask])]
         shape = np.broadcast_shapes(*(x.shape for x in arrays))
         data, at = np.broadcast_to(data, shape), tuple(np.broadcast_to(i, shape) for i in index)

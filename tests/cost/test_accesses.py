@@ -32,7 +32,7 @@ def microseconds(text: str) -> float:
 
 
 def of_spec(text: str) -> float:
-    module = compile_file(Request(Path("given.naut"), ARCH, text=text)).modules["ma-tile"]
+    module = compile_file(Request(Path("given.naut"), ARCH, text=text, until="ma-tile")).modules["ma-tile"]
     return estimate(module, ARCH).seconds * 1e6
 
 

@@ -247,7 +247,7 @@ def test_other_targets_have_estimates(arch: str) -> None:
 def test_the_integer_unit_has_comparisons_and_bits(dtype: str, value: str, share: float) -> None:
     """Of three instructions an element, a sum or two and what the value takes; loads have a few more."""
     text = f"dim N = 2**20\ninput X: {dtype}[N]\noutput Y: {dtype}\nY = sum[i]({value})\n"
-    module = compile_file(Request(Path("t.naut"), ARCH, text=text)).modules["ma-tile"]
+    module = compile_file(Request(Path("t.naut"), ARCH, text=text, until="ma-tile")).modules["ma-tile"]
     c = count(module, module.kernels[0]).consumer
     assert float(np.mean(c.integer / c.issue)) == pytest.approx(share, abs=0.15)
     assert (float(np.mean(c.integer)) == 0.0) is (share == 0.0)
@@ -306,7 +306,7 @@ def test_a_window_at_the_end_of_a_length_is_as_long_as_it_may_be() -> None:
 
 def test_stores_do_not_wait_for_the_few_loads_beside_them() -> None:
     text = "dim T = 65536, V = 512\ninput y: i32[T]\noutput O: f16[T, V]\nO[t, v: V] = 1 if y[t] == v else 0\n"
-    module = compile_file(Request(Path("given.naut"), ARCH, text=text)).modules["ma-tile"]
+    module = compile_file(Request(Path("given.naut"), ARCH, text=text, until="ma-tile")).modules["ma-tile"]
     stored = 65536 * 512 * 2
     assert estimate(module, ARCH).seconds < 2.5 * stored / machine(ARCH).dram
 
@@ -319,7 +319,7 @@ def test_a_range_that_is_found_counts_as_the_whole_axis() -> None:
         "S[b, h, i, j] = sum[d](Q[b, h, i, d] * K[b, h, j, d]) / sqrt(D)\n"
         "O[b, h, i, d] = sum[j](softmax[j | j <= i and doc[b, i] == doc[b, j]](S[b, h, i, j]) * V[b, h, j, d])\n"
     )
-    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text))
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="ma-tile"))
     assert any(k.name.endswith("_last") for k in result.modules["ma-tile"].kernels)
     assert 8e-4 < estimate(result.modules["ma-tile"], ARCH).seconds < 2e-3
 
@@ -363,14 +363,14 @@ def test_gathered_elements_move_sectors() -> None:
         "dim B = 64, N = 4096, C = 128, K = 512\ninput X: f16[B, N, C]\ninput I: i32[B, K, C]\n"
         "assume 0 <= I[b, k, c] < N\noutput Y: f16[B, K, C]\nY[b, k, c] = X[b, I[b, k, c], c]\n"
     )
-    module = compile_file(Request(Path("given.naut"), ARCH, text=text)).modules["ma-tile"]
+    module = compile_file(Request(Path("given.naut"), ARCH, text=text, until="ma-tile")).modules["ma-tile"]
     assert 30e-6 < estimate(module, ARCH).seconds < 50e-6
 
 
 def test_elements_of_a_small_table_stay_in_the_cache() -> None:
     """``T`` has 1 kB, of which each element of a long tensor reads one: memory is read once."""
     text = "dim N = 67108864\ninput C: u8[N], Y: f32[N], T: f32[256]\noutput Z: f32\nZ = sum[i](T[i32(C[i])] * Y[i])\n"
-    module = compile_file(Request(Path("given.naut"), ARCH, text=text)).modules["ma-tile"]
+    module = compile_file(Request(Path("given.naut"), ARCH, text=text, until="ma-tile")).modules["ma-tile"]
     found = estimate(module, ARCH).kernels
     assert sum(k.dram_bytes for k in found) < 1.1 * 5 * 67108864
     assert sum(k.l2_bytes for k in found) < 1.3 * 5 * 67108864  # no sector for each element
@@ -385,7 +385,7 @@ def test_windows_whose_lengths_are_read_are_as_long_as_they_may_be() -> None:
         "P[h, i, j] = softmax[j | j <= i and i - j < W[h] and doc[i] == doc[j]](S[h, i, j])\n"
         "O[h, i, d] = sum[j](P[h, i, j] * V[h, j, d])\n"
     )
-    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text))
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="ma-tile"))
     assert 4e-4 < estimate(result.modules["ma-tile"], ARCH).seconds < 1e-3
 
 
@@ -422,7 +422,7 @@ def test_rows_of_each_segment_are_multiplied_by_one_matrix() -> None:
         "input W: bf16[E, F, D]\noutput Y: bf16[T, F]\n"
         "Y[t, f] = sum[e: E, d | off[e] <= t < off[e + 1]](X[t, d] * W[e, f, d])\n"
     )
-    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text))
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="ma-tile"))
     work = sum(k.flops for k in estimate(result.modules["ma-tile"], ARCH).kernels)
     assert 1.0 <= work / (2 * 8192 * 2048 * 1024) < 2.5
 
@@ -445,7 +445,7 @@ def test_positions_that_are_loaded_ahead_have_no_price() -> None:
         "dim M = 128, N = 128, K = 2048\ninput X: f16[M, 4096], W: f16[4096, N], at: i32[K]\noutput Y: f32[M, N]\n"
         "assume 0 <= at[k] < 4096\nY[i, j] = sum[k: K](X[i, at[k]] * W[at[k], j])\n"
     )
-    module = compile_file(Request(Path("given.naut"), "sm_80", text=text)).modules["ma-tile"]
+    module = compile_file(Request(Path("given.naut"), "sm_80", text=text, until="ma-tile")).modules["ma-tile"]
     carried = [f for k in module.kernels for op in walk_ops(k.body) if isinstance(op, ForOp) for f in op.yields]
     assert any(f.type.dtype is DType.I32 for f in carried) and not any(map(loads_ahead, module.kernels))
 
@@ -457,7 +457,7 @@ def test_loads_to_registers_are_outstanding_beside_copies() -> None:
         "input k: i8[B, KV, N, D], s: f16[B, KV, N]\nassume Q <= len[b] <= N\noutput m: f32[B, H, Q]\n"
         "m[b, h, i] = max[n: 0 .. len[b]](sum[d](q[b, i, h, d] * k[b, h // 4, n, d]) * s[b, h // 4, n])\n"
     )
-    module = compile_file(Request(Path("given.naut"), ARCH, text=text)).modules["ma-tile"]
+    module = compile_file(Request(Path("given.naut"), ARCH, text=text, until="ma-tile")).modules["ma-tile"]
     assert estimate(module, ARCH).seconds < 4 * 32 * 8 * 8192 * 128 / 3.3e12
 
 
@@ -476,5 +476,6 @@ def test_products_of_few_rows_match_measurements(
     axes = (AxisPlan("i", "grid", tile[0]), AxisPlan("j", "grid", tile[1]), AxisPlan("k", "loop", 64))
     kernel = KernelPlan("Y", ("Y_acc", "Y"), axes, (("Y_acc",), ("Y",)), mapping=mapping)
     schedule = Schedule((), (kernel,), splits=())
-    made = compile_file(Request(tmp_path / "y.naut", ARCH, text=text, schedule=schedule)).modules["ma-tile"]
+    request = Request(tmp_path / "y.naut", ARCH, text=text, schedule=schedule, until="ma-tile")
+    made = compile_file(request).modules["ma-tile"]
     assert 0.85 < estimate(made, ARCH).seconds * 1e6 / microseconds < 1.15

@@ -76,7 +76,8 @@ def test_a_thread_has_the_elements_of_its_bytes() -> None:
         output Y: f16[N, M]
         Y[j, i] = P[i, j] * s[i, j // 8]
     """
-    (kernel,) = compile_file(Request(Path("packed.naut"), "sm_90a", text=text)).modules["ma-tile"].kernels
+    made = compile_file(Request(Path("packed.naut"), "sm_90a", text=text, until="ma-tile"))
+    (kernel,) = made.modules["ma-tile"].kernels
     loads = {op.buffer: (op.vec, op.repeat) for op in walk_ops(kernel.body) if isinstance(op, GlobalLoad)}
     stores = [op.vec for op in walk_ops(kernel.body) if isinstance(op, GlobalStore)]
     assert loads == {"P": (32, 2), "s": (32, 8)} and stores == [8]

@@ -7,7 +7,8 @@ an element that was never written is an error, as the IR's contract says.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,10 @@ def _at(index: tuple[Expr, ...]) -> str:
     return "(" + "".join(_text(e) + ", " for e in index) + ")"
 
 
+def _inside(indices: tuple[int, ...], size: int) -> bool:
+    return min(indices) >= 0 and max(indices) < size
+
+
 class Elements(dict[tuple[int, ...], Any]):
     """A buffer by element. Reading an element that is not written is a KeyError with a message.
 
@@ -98,9 +103,9 @@ class Elements(dict[tuple[int, ...], Any]):
         raise KeyError(f"{self.name}{list(key)} was never written (shape {self.shape})")
 
     def verify(self) -> None:
-        for key in self:
-            if len(key) != len(self.shape) or not all(0 <= k < n for k, n in zip(key, self.shape, strict=True)):
-                raise IndexError(f"{self.name}{list(key)} lies outside {self.shape}")
+        axes = [*zip(*self, strict=True)]  # the smallest and the largest of each: one comparison a key takes long
+        if self and not (len(axes) == len(self.shape) and all(map(_inside, axes, self.shape))):
+            raise IndexError(f"an element of {self.name} lies outside {self.shape}")
 
     def clear(self) -> None:
         self.verify()
@@ -131,6 +136,10 @@ def _lines(s: Stmt, depth: int, locals_: tuple[Buffer, ...]) -> list[str]:
     return out
 
 
+def _places(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    return product(*map(range, shape))
+
+
 def run(program: Program, inputs: Mapping[str, Any], params: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The outputs of ``program`` as float64 (int64) arrays."""
     values = {p.name: p.default for p in program.params} | dict(params or {})
@@ -140,7 +149,7 @@ def run(program: Program, inputs: Mapping[str, Any], params: Mapping[str, Any] |
         memory[b.name] = Elements(b, values)
         if b.name in inputs:
             array = np.asarray(inputs[b.name])
-            memory[b.name].update({i: array[i].item() for i in np.ndindex(*array.shape)})
+            memory[b.name].update(zip(_places(array.shape), array.reshape(-1).tolist(), strict=True))
         names[f"g_{b.name}"] = memory[b.name]
     for k in program.kernels:
         scope = names | {f"g_{b.name}": Elements(b, values) for b in k.locals}
@@ -153,8 +162,6 @@ def run(program: Program, inputs: Mapping[str, Any], params: Mapping[str, Any] |
     for b in program.buffers:
         if b.space.value == "output":
             kind = np.float64 if b.dtype.is_float else np.bool_ if b.dtype is DType.BOOL else np.int64
-            array = np.empty(memory[b.name].shape, kind)
-            for i in np.ndindex(*array.shape):
-                array[i] = memory[b.name][i]
-            out[b.name] = array
+            elements = memory[b.name]
+            out[b.name] = np.array([elements[i] for i in _places(elements.shape)], kind).reshape(elements.shape)
     return out

@@ -13,7 +13,7 @@ Columns that are reduced beside rows (:mod:`nautilus.planner.chunks.row_chunks`)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from math import inf, prod
 from typing import Any
@@ -90,10 +90,12 @@ def choose(program: Program, context: Context, below: float = inf) -> Trial | No
         return None
     best = attempt(program, context, _BEFORE, ATTEMPTS)
     best = apart(program, context, best, _BEFORE) or best
-    if best is None or best.seconds - _gain(best, defs, many) >= below:
-        return best
     whole: set[str] = set()  # kernels of which no split is better
+    if best is None or best.seconds - _gain(best, defs, many, whole) >= below:
+        return best
     for kernel in _idle(best, defs, many)[:_KERNELS]:
+        if best.seconds - _gain(best, defs, many, whole) >= below:
+            return best  # the other kernels are too short
         before, best = best, _split(program, context, best, kernel, defs, many)
         whole |= {kernel.name} if best is before else set()
     for _ in range(_ROUNDS):
@@ -154,12 +156,14 @@ def choose_rows(program: Program, context: Context, packs: tuple[PackPlan, ...])
     return best if first is None or best.seconds < (1 - MARGIN) * first.seconds else None
 
 
-def _gain(trial: Trial, defs: dict[str, Def], many: int) -> float:
-    """The seconds that splits save at most: those in which kernels of ``trial`` leave multiprocessors idle.
+def _gain(trial: Trial, defs: dict[str, Def], many: int, whole: Set[str]) -> float:
+    """The seconds that splits save at most: those in which kernels of ``trial`` but ``whole`` leave multiprocessors
+    idle.
 
     A multiprocessor has as many blocks of the chunks as of the whole reduction, for their tiles are the same.
     """
-    filled = ((k, many * min(WAVES[-1], k.resident)) for k in _idle(trial, defs, many))
+    idle = (k for k in _idle(trial, defs, many) if k.name not in whole)
+    filled = ((k, many * min(WAVES[-1], k.resident)) for k in idle)
     return sum(k.seconds * max(0.0, 1.0 - k.tiles / most) for k, most in filled)
 
 

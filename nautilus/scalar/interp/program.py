@@ -27,7 +27,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.infer import stored_value
 from nautilus.core.expr.nodes import COMBINERS, Expr, Load, Param, Var, free_vars, identity, loads, walk
 from nautilus.core.index.simplify import conjuncts
-from nautilus.core.numerics import Array, Mode, combine_at, eval_op, from_storage, reduce_array, round_to
+from nautilus.core.numerics import Array, Mode, combine_at, eval_quietly, from_storage, reduce_array, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.interp.contraction import contract
@@ -68,10 +68,11 @@ def run_program(
             memory[b.name] = Memory.fresh(b.name, extents(b.shape, values), b.dtype)
             if b.initial is not None:
                 memory[b.name].data[...], memory[b.name].written = b.initial, None
-    for k in p.kernels:
-        _Run(p, k, Tables(memory, values, mode)).run()
-    for b in (b for b in p.buffers if b.support is not None):
-        _check_support(b, Tables(memory, values, mode))
+    with np.errstate(all="ignore"):
+        for k in p.kernels:
+            _Run(p, k, Tables(memory, values, mode)).run()
+        for b in (b for b in p.buffers if b.support is not None):
+            _check_support(b, Tables(memory, values, mode))
     for b in p.buffers:
         marks = memory[b.name].missing()
         if b.space is Where.OUTPUT and marks is not None and not marks.all():
@@ -271,7 +272,7 @@ class _Run:
         self._write(space, s.buffer, space.access(s.buffer, s.index, mask), value, mask)
 
     def _rounded(self, value: Array, dtype: DType) -> Array:
-        return eval_op("cast", [value], dtype, self.mode)
+        return eval_quietly("cast", [value], dtype, self.mode)
 
     def _write(self, space: Space, name: str, access: Access, value: Array, mask: Mask) -> None:
         memory = self.memory[name]
@@ -335,7 +336,7 @@ class _Run:
             value = space.eval(s.value, mask)
             if mask:
                 start = np.asarray(identity(s.op, dtype).value)
-                value = eval_op("select", [both(mask), value, start], dtype, self.mode)
+                value = eval_quietly("select", [both(mask), value, start], dtype, self.mode)
             if red:
                 shape = [a.n if p in red else 1 for p, a in enumerate(piece)]
                 value = np.broadcast_to(value, np.broadcast_shapes(tuple(shape), value.shape))
@@ -358,7 +359,7 @@ class _Run:
                 raise ScalarRunError(f"{s.buffer} is updated before it is initialised")
         dtype, binary = self.dtypes[s.buffer], COMBINERS[s.op].binary
         if access.axes is not None:
-            new = eval_op(binary, [access.get(memory.data, kept.rank), value], dtype, self.mode)
+            new = eval_quietly(binary, [access.get(memory.data, kept.rank), value], dtype, self.mode)
             self._write(kept, s.buffer, access, new, live)
             return
         at, value, alive_ = _flat(access.at, value, live[0] if live else None)

@@ -20,7 +20,7 @@ import numpy as np
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var
 from nautilus.core.index.linear import Linear
 from nautilus.core.index.simplify import affine
-from nautilus.core.numerics import Array, Mode, eval_op, round_to, working
+from nautilus.core.numerics import Array, Mode, eval_quietly, round_to, working
 from nautilus.core.records import dataclass
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
@@ -150,7 +150,7 @@ class Space:
             case Var(name=name):
                 return self.variable(name)
             case Param(name=name, dtype=dtype):
-                return eval_op("cast", [np.asarray(self.tables.scalars[name])], dtype, self.tables.mode)
+                return eval_quietly("cast", [np.asarray(self.tables.scalars[name])], dtype, self.tables.mode)
             case Load():
                 return self._load(e, mask)
             case Op(op="select"):
@@ -158,9 +158,9 @@ class Space:
             case Op(op="and" | "or" as op, args=(a, b)):
                 left = self.eval(a, mask)
                 right = self._branch(b, (*mask, left if op == "and" else ~left))
-                return eval_op(op, [left, right], DType.BOOL)
+                return eval_quietly(op, [left, right], DType.BOOL)
             case Op(op=op, args=args, dtype=dtype):
-                return eval_op(op, [self.eval(a, mask) for a in args], dtype, self.tables.mode)
+                return eval_quietly(op, [self.eval(a, mask) for a in args], dtype, self.tables.mode)
         raise ScalarRunError(f"not a scalar expression: {e!r}")
 
     def variable(self, name: str) -> Array:
@@ -189,7 +189,7 @@ class Space:
         if not c.any():
             return self.eval(b, mask)
         x, y = self._branch(a, (*mask, c)), self._branch(b, (*mask, ~c))
-        return eval_op("select", [c, x, y], e.dtype, self.tables.mode)
+        return eval_quietly("select", [c, x, y], e.dtype, self.tables.mode)
 
     # -- accesses ---------------------------------------------------------------------------------
     def _load(self, e: Load, mask: Mask) -> Array:

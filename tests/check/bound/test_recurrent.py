@@ -81,11 +81,13 @@ def logistic(x: dict[str, Array], steps: int) -> Array:
 
 def rotation(x: dict[str, Array], steps: int) -> Array:
     c, s = np.cos(x["w"].astype(F)), np.sin(x["w"].astype(F))
-    state: tuple[Array, Array] = x["x"].astype(F), np.zeros(16, F)
-    out = [state[0]]
+    real, imaginary = x["x"].astype(F), np.zeros(16, F)
+    out = [real]
     for _ in range(steps - 1):
-        state = c * state[0] - s * state[1], s * state[0] + c * state[1]
-        out.append(state[0])
+        before = real
+        real = c * before - s * imaginary
+        imaginary = s * before + c * imaginary
+        out.append(real)
     return np.stack(out, axis=1)
 
 

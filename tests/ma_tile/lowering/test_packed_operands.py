@@ -51,7 +51,7 @@ CASES = {
 
 def unpacked(text: str, arch: str, folder: Path) -> tuple[list[UnpackOp], list[GlobalLoad | AsyncCopy]]:
     """The ops that unpack, and the accesses to W."""
-    module = compile_file(Request(folder / "w.naut", arch, text=text)).modules["ma-tile"]
+    module = compile_file(Request(folder / "w.naut", arch, text=text, until="ma-tile")).modules["ma-tile"]
     ops = [op for k in module.kernels for op in walk_ops(k.body)]
     accesses = [op for op in ops if isinstance(op, GlobalLoad | AsyncCopy) and op.buffer == "W"]
     return [op for op in ops if isinstance(op, UnpackOp)], accesses

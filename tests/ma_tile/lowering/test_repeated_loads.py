@@ -66,7 +66,7 @@ input X: f16[M, K], W: i4[N, K], s: f16[N, K // G]
 output Y: f16[M, N]
 Y[i, j] = sum[k](X[i, k] * (f16(W[j, k]) * s[j, k // G]))
 """
-    module = compile_file(Request(tmp_path / "w.naut", "sm_90a", text=text)).modules["ma-tile"]
+    module = compile_file(Request(tmp_path / "w.naut", "sm_90a", text=text, until="ma-tile")).modules["ma-tile"]
     loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad) and op.buffer == "s"]
     assert loads and all(op.repeat == 16 for op in loads)
 
@@ -79,7 +79,7 @@ input X: f16[M, G * 8], C: u8[N, G], T: f16[2, 256, 8]
 output Y: f16[M, N]
 Y[m, n] = sum[g, l: 8](X[m, g * 8 + l] * (T[0, C[n, g], l] + T[1, C[n, g], l]))
 """
-    module = compile_file(Request(tmp_path / "w.naut", "sm_90a", text=text)).modules["ma-tile"]
+    module = compile_file(Request(tmp_path / "w.naut", "sm_90a", text=text, until="ma-tile")).modules["ma-tile"]
     loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad) and op.buffer == "T"]
     assert loads and all(op.vec == 8 for op in loads)
 

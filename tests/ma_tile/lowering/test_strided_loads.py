@@ -56,7 +56,7 @@ input X: f32[G, N, D], Y: f32[G, N, D]
 output Z: f32[G, N, N]
 Z[g, i, j] = sum[d](abs(X[g, i, d] - Y[g, j, d]))
 """
-    module = compile_file(Request(tmp_path / "pairs.naut", "sm_90a", text=text)).modules["ma-tile"]
+    module = compile_file(Request(tmp_path / "pairs.naut", "sm_90a", text=text, until="ma-tile")).modules["ma-tile"]
     (kernel,) = module.kernels
     loads = {op.buffer: op for op in walk_ops(kernel.body) if isinstance(op, GlobalLoad)}
     registers: dict[str, list[int]] = {}

@@ -30,7 +30,7 @@ SMALL = {"B": 1, "H": 3, "M": 256, "N": 256, "D": 128}
 
 @cache
 def module(text: str, arch: str, dims: tuple[tuple[str, int], ...] = ()) -> MemModule:
-    made = compile_file(Request(Path("x.naut"), arch, dict(dims), text=text)).modules["ma-tile"]
+    made = compile_file(Request(Path("x.naut"), arch, dict(dims), text=text, until="ma-tile")).modules["ma-tile"]
     assert isinstance(made, MemModule)
     return made
 

@@ -26,7 +26,8 @@ OF_WARPS = Schedule(splits=(SplitPlan("Y", "k", 4, 64, 4),))
 
 def compiled(shape: str = "N, K", at: str = "j, k") -> MemModule:
     text = TEXT.format(shape=shape, at=at)
-    module = compile_file(Request(Path("w.naut"), "sm_90a", text=text, schedule=OF_WARPS)).modules["ma-tile"]
+    made = compile_file(Request(Path("w.naut"), "sm_90a", text=text, schedule=OF_WARPS, until="ma-tile"))
+    module = made.modules["ma-tile"]
     assert isinstance(module, MemModule)
     return module
 
@@ -61,5 +62,5 @@ def test_products_without_matrix_instructions_have_no_runs() -> None:
         output C: f32[M, M]
         C[i, j] = sum[k](A[i, k] * abs(B[k, j]))
     """
-    made = compile_file(Request(Path("f.naut"), "sm_80", text=text, precision="strict"))
+    made = compile_file(Request(Path("f.naut"), "sm_80", text=text, precision="strict", until="ma-tile"))
     assert product(made.modules["ma-tile"].kernels[0]).instr == "fma"

@@ -33,7 +33,7 @@ Y[i, j] = sum[k: K](X[i, at[k]] * W[at[k], j])
 
 def accesses(text: str, folder: Path, name: str) -> set[type]:
     """The kinds of accesses to input ``name`` in loops."""
-    module = compile_file(Request(folder / "w.naut", "sm_80", text=text)).modules["ma-tile"]
+    module = compile_file(Request(folder / "w.naut", "sm_80", text=text, until="ma-tile")).modules["ma-tile"]
     loops = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, ForOp)]
     inside = [x for loop in loops for x in walk_ops(loop.body) if isinstance(x, GlobalLoad | AsyncCopy)]
     return {type(x) for x in inside if x.buffer == name}
@@ -58,6 +58,6 @@ def test_copies_of_few_lines_that_many_blocks_read_stay_in_l1(tmp_path: Path) ->
         output y: f32[B, N * 4]
         y[b, m] = sum[l | (m - l) % 4 == 0 and m >= l](h[l] * x[b, (m - l) // 4])
     """
-    module = compile_file(Request(tmp_path / "w.naut", "sm_90a", text=text)).modules["ma-tile"]
+    module = compile_file(Request(tmp_path / "w.naut", "sm_90a", text=text, until="ma-tile")).modules["ma-tile"]
     copies = [op for op in walk_ops(module.kernels[0].body) if isinstance(op, AsyncCopy)]
     assert {(op.buffer, op.vec, op.cached) for op in copies} == {("h", 4, True), ("x", 1, False)}
