@@ -15,6 +15,7 @@ from itertools import product
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
 from nautilus.cuda.text.functions import (
+    ANGLES,
     ATAN2,
     BINADE,
     BYTE_TO_F32,
@@ -23,9 +24,11 @@ from nautilus.cuda.text.functions import (
     HYPOT,
     LOG1P,
     LOG2,
+    NEAR_TANGENT,
     POW,
     TO_ODD,
     TRUNCATE,
+    angle,
 )
 from nautilus.cuda.text.helpers import (
     Helper,
@@ -101,6 +104,11 @@ HELPERS: Mapping[str, Helper] = {
     "div_by": Helper(DIV_BY),
     "atan2_approx": Helper(ATAN2, ("rcp_approx",)),
     "hypot_approx": Helper(HYPOT, ("rsqrt_approx",)),
+    "turned": Helper(ANGLES),
+    "near_tangent": Helper(NEAR_TANGENT, ("turned", "rcp_approx")),
+    "sine": Helper(angle("sine", "sinf", "turned(x, 0)"), ("turned",)),
+    "cosine": Helper(angle("cosine", "cosf", "turned(x, 1)"), ("turned",)),
+    "tangent": Helper(angle("tangent", "tanf", "near_tangent(x)"), ("near_tangent",)),
     "log2_approx": Helper(LOG2, ("lg2",)),
     "log1p_approx": Helper(LOG1P, ("lg2_normal",)),
     "pow_approx": Helper(POW, ("power", "lg2_normal", "exp2_approx")),

@@ -160,17 +160,17 @@ _TRIGONOMETRIC = (
     _function(
         "sin", "sine of an angle in radians", "sin(1)",
         numpy="np.sin", python=math.sin, interval=iv.within(-1.0, 1.0), ulps=(2, 2), slots=24, special=1,
-        branches=True, integer=5, derivative=("cos(x)",), inverse="asin",
+        c=Call("sine", "sin"), branches=True, integer=5, derivative=("cos(x)",), inverse="asin",
     ),
     _function(
         "cos", "cosine of an angle in radians", "cos(1)",
         numpy="np.cos", python=math.cos, interval=iv.within(-1.0, 1.0), ulps=(2, 2), slots=24, special=1,
-        branches=True, integer=5, derivative=("-sin(x)",), inverse="acos",
+        c=Call("cosine", "cos"), branches=True, integer=5, derivative=("-sin(x)",), inverse="acos",
     ),
     _function(
         "tan", "tangent of an angle in radians", "tan(1)",
         numpy="np.tan", python=math.tan, interval=iv.tan, ulps=(4, 2), slots=30, special=1,
-        branches=True, integer=6,
+        c=Call("tangent", "tan"), branches=True, integer=6,
         derivative=("1.0 + tan(x) * tan(x)",), inverse="atan", singular=Singular("cos(x)", 2.0),
     ),
     _function(

@@ -13,7 +13,8 @@ The operands of a condition count as well: ``sum[k](f32(A[i, k] != C[j, k]))`` i
 
 Where no operand has both an axis of the results and that of the terms, as in ``sum[k](i32(x[n] > bound[k]))``, all
 results have the same terms: a thread has results of its own and no other thread has terms of them.  A block has a
-row of :data:`RESULTS` results and a loop over the terms.
+row of :data:`RESULTS` results and a loop over the terms.  Steps have one term, since the C compiler unrolls such loops,
+and :data:`STEP` terms where a function of the terms has a branch, behind which no load of the next term is issued.
 
 Where other reductions combine the columns, as the nearest of many points does, a block has rows, a loop over columns in
 steps of :data:`WIDE`, and a loop over the terms inside of it, so that no pair is stored: the nearest of 16384 points to
@@ -26,7 +27,8 @@ from collections.abc import Collection, Mapping, Sequence
 from math import gcd, prod
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, walk
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.draft import Draft
@@ -140,6 +142,12 @@ def counted(defs: Sequence[Def], extents: Mapping[str, int]) -> Def | None:
         if any(_apart(operands, c, d.red[0].name) for c in columns):
             return d
     return None
+
+
+def branches(defs: Sequence[Def]) -> bool:
+    """Whether the code of a term has a branch, such as that of a quotient which rounds once."""
+    ops = (n for d in defs if d.is_reduction for n in walk(d.value) if isinstance(n, Op))
+    return any(FUNCTIONS[n.op].branches and not isinstance(n.args[-1], Const) for n in ops)
 
 
 def positions(e: Expr) -> frozenset[str]:

@@ -86,7 +86,7 @@ def _shared_terms(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | 
     shared = pairs.shared_terms(g.defs, extents, cuts) if alike else None
     if shared is None:
         return None
-    alone = sum(d.is_reduction for d in g.defs) == 1
+    alone = sum(d.is_reduction for d in g.defs) == 1 and not pairs.branches(g.defs)
     step = 1 if alone else gcd(pairs.STEP, *(c.size for c in cuts.values() if c.size))
     return rest[0], {rest[0]: AxisPlan(rest[0], LOOP, step)} | _on_grid(grid, dict([shared])), _direct(4, 1)
 

@@ -1,4 +1,4 @@
-"""Device functions that approximate those of the math library, on the host: errors, signs and special values."""
+"""Device functions that stand for those of the math library, on the host: errors, signs and special values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nautilus.core.functions import FUNCTIONS
+from nautilus.core.functions import FUNCTIONS, Call
+from nautilus.cuda.intrinsics import closure, helper
 from nautilus.cuda.text.functions import ATAN2, HYPOT, LOG1P, LOG2, POW
 
 TEXTS = {"atan2": ATAN2, "hypot": HYPOT, "pow": POW, "log2": LOG2, "log1p": LOG1P}
@@ -21,8 +22,11 @@ HOST = """
 #include <vector>
 #define __device__
 #define __forceinline__ inline
+#define __noinline__
 static float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
 static int __float_as_int(float f) { int i; memcpy(&i, &f, 4); return i; }
+static unsigned __float_as_uint(float f) { return __float_as_int(f); }
+static float __uint_as_float(unsigned u) { return __int_as_float(u); }
 static float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
 static float rcp_approx(float x) { return flushed((1.0f + ERROR * 0x1p-23f) * (1.0f / flushed(x))); }
 static float lg2(float x) {
@@ -76,3 +80,35 @@ def test_functions(name: str, error: int, tmp_path: Path) -> None:
     same = (found == rounded) | (np.isnan(found) & np.isnan(expected))
     assert np.all(same | near)
     assert np.all(np.isnan(expected) | (np.signbit(found) == np.signbit(expected)))
+
+
+#: angles: zeros of the functions up to where the library's functions begin, both sides of it, and special values
+ANGLES = np.concatenate(
+    [
+        [0.0, 1e-45, 3e-39, 1e-30, 105614.99, 105615.0, 105615.01, 1e6, 3e38, np.inf, np.nan],
+        (np.float32(np.arange(1, 67236, 3) * (np.pi / 2)).view(np.int32)[:, None] + [-1, 0, 2]).view(np.float32).ravel(),
+        2.0 ** np.random.default_rng(0).uniform(-20, 17, 20000),
+    ]
+)
+
+
+@pytest.mark.skipif(GXX is None, reason="g++ is not on PATH")
+@pytest.mark.parametrize("error", [-1, 1])
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_functions_of_angles(name: str, error: int, tmp_path: Path) -> None:
+    call = FUNCTIONS[name].c
+    assert isinstance(call, Call)
+    texts = [helper(n).text for n in closure([call.f32]) if n != "rcp_approx"]
+    main = MAIN.replace("CALL", f"{call.f32}(v[0])")
+    (tmp_path / "f.cpp").write_text("\n".join([HOST.replace("ERROR", str(error)), *texts, main]))
+    subprocess.run([str(GXX), "-O2", "-ffp-contract=off", "-o", tmp_path / "f", tmp_path / "f.cpp"], check=True)
+    given = np.concatenate([ANGLES, -ANGLES]).astype(np.float32)
+    pairs = np.stack([given, given], -1)
+    done = subprocess.run([tmp_path / "f"], input=pairs.tobytes(), capture_output=True, check=True)
+    found = np.frombuffer(done.stdout, np.float32).astype(np.float64)
+    with np.errstate(all="ignore"):
+        expected = getattr(np, name)(given.astype(np.float64))
+        ulp = np.spacing(np.abs(expected).astype(np.float32))
+    ends = np.isnan(found) & np.isnan(expected)
+    assert np.all(ends | (np.abs(found - expected) <= FUNCTIONS[name].ulps[0] * ulp))
+    assert np.all(ends | (np.signbit(found) == np.signbit(expected)))

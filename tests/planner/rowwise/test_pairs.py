@@ -154,3 +154,11 @@ def test_ranks_are_a_kernel_of_their_own() -> None:
     kernels = schedule_of(SIZES + RANKS).kernels
     assert [k.ops for k in kernels] == [("rank",), ("y",)]
     assert len(schedule_of(SIZES + RANKS.replace("16384", "128")).kernels) == 1  # few pairs take less than a launch
+
+
+def test_terms_with_a_branch_come_in_steps() -> None:
+    """The next term is not loaded before the branch of an exact quotient, and so several are loaded at once."""
+    text = "input x: f32[64, 1024], y: f32[64, 1024], s: f32[64]\noutput p: i32[64, 1024]\n"
+    below = "p[b, m] = count[n](x[b, n]{} < y[b, m])\n"
+    assert roles(text.replace(", s: f32[64]", "") + below.format(""))["n"] == ("loop", 1)
+    assert roles(text + below.format(" / s[b]"))["n"] == ("loop", 16)

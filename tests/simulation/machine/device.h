@@ -12,6 +12,7 @@
 #define __shared__
 #define __grid_constant__
 #define __forceinline__ inline
+#define __noinline__ inline
 #define __align__(n) alignas(n)
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)

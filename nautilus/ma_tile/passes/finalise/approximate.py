@@ -8,10 +8,12 @@ earlier passes rewrite the exact functions.
 The division of two f32 numbers that rounds once has a branch for quotients that may be subnormal.  Quotients of 0 take
 it too, and these are frequent: most intersections of pairs of boxes are empty.  The square root has one as well, and no
 load moves across it.  A quotient or a root that is reduced, or that an operation reads which rounds, and that is
-neither stored by itself nor carried to the next iteration of a loop, has the function without a branch::
+neither stored by itself nor carried to the next iteration of a loop, has the function without a branch, and so has one
+that is stored, if the error of an exponential or another such function is in an operand::
 
     y[i] = a[i] / b[i]                  exact
     y[i] = exp(-a[i] / b[i]) + c[i]     div_approx: the other roundings are as large
+    y[i] = exp(a[i]) / b[i]             div_approx: the numerator has an error of a unit or two
 
 No function that jumps reads it, and where such numbers are compared with others, as the largest one of a row is, all of
 the module are computed alike but those that only become outputs.
@@ -139,8 +141,21 @@ def _results(
             stored |= {op.arg.name} if made.name in stored and not rounded else set()
             used |= {op.arg.name} if made.name in used else set()
             compared |= {op.arg.name} if made.name in compared else set()
-    kept |= stored
+    kept |= stored - (set() if bits else _of_inexact(ops))
     return _Results(frozenset(found - kept), not found & kept & used, bool(found & compared))
+
+
+def _of_inexact(ops: Collection[MemOp]) -> set[str]:
+    """The elementwise results of which an operand holds the error of a function, in the order of ``ops``."""
+    inexact, found = set[str](), set[str]()
+    for op in ops:
+        if isinstance(op, MapOp | ConvertOp | ReduceOp) and op.result.type.dtype.is_float:
+            of = not inexact.isdisjoint(reads(op))
+            if of and isinstance(op, MapOp):
+                found.add(op.result.name)
+            if of or (isinstance(op, MapOp) and op.op not in _ONCE and FUNCTIONS[op.op].ulps[0] >= 1.0):
+                inexact.add(op.result.name)
+    return found
 
 
 def _rounds(op: MapOp, scaling: Collection[str]) -> bool:
