@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from nautilus.core.expr.nodes import COMBINERS
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, Var, free_vars
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -65,6 +65,12 @@ _SHARES: Mapping[str, float] = {
     **dict.fromkeys(("bit_and", "bit_or", "bit_xor", "min", "max", "select"), 0.75),
 }
 INDEX_SHARE = 0.5  # the same of index expressions
+_POSITION = 2.0  # instructions of a simple function of positions, such as one comparison, for each register
+_QUOTIENT = 3.0  # a high product, a shift, and the correction for negative numbers
+#: instructions of operations of index expressions; comparisons take conjunctions, and magnitudes as ranges of two sides
+_OF_INDEX: Mapping[str, float] = {
+    "floordiv": _QUOTIENT, "mod": _QUOTIENT + 1.0, "and": 0.0, "or": 0.5, "not": 0.0, "abs": 0.0, "neg": 0.0,
+}  # fmt: skip
 
 
 def integer_slots(op: str, source: DType, result: DType, slots: float) -> float:
@@ -74,6 +80,40 @@ def integer_slots(op: str, source: DType, result: DType, slots: float) -> float:
     if op in ("cast", "narrow"):
         return 0.0 if source is DType.F16 else slots
     return _INTEGER[op] if source.is_float or result.is_float else slots * _SHARES.get(op, 1.0)
+
+
+def index_slots(e: Expr, layout: FragLayout, repeats: int) -> float:
+    """Issue slots of a thread for the function of positions ``e`` in all registers of ``layout``.
+
+    A part of ``e`` is computed once for all registers that have the same positions along its axes.  ``repeats``: how
+    many neighbouring registers hold one value.
+    """
+    parts: dict[Expr, float] = {}
+    _count_parts(e, layout, parts)
+    return max(_POSITION * layout.registers, sum(parts.values())) / repeats
+
+
+def _count_parts(e: Expr, layout: FragLayout, parts: dict[Expr, float]) -> None:
+    if e in parts or not isinstance(e, Op):
+        return
+    axes = free_vars(e)
+    values = prod(m.size for m in layout.reg if m.axis in axes)
+    for a in e.args:
+        _count_parts(a, layout, parts)
+    parts[e] = float(values) * _index_instructions(e, layout) if axes & set(layout.axes) else 0.0
+
+
+def _index_instructions(e: Op, layout: FragLayout) -> float:
+    """Instructions of the operation ``e`` itself; constants are parts of the terms of a thread."""
+    if e.op in ("floordiv", "mod") and isinstance(e.args[1], Const):
+        if isinstance(e.args[0], Var) and layout.is_digit(e.args[0].name, int(e.args[1].value)):
+            return 0.0
+        if int(e.args[1].value).bit_count() == 1:
+            return 1.0
+    if e.op in ("add", "sub", "mul"):
+        varied = [a for a in e.args if free_vars(a) & set(layout.axes)]
+        return 1.0 if len(varied) > 1 else 0.0
+    return _OF_INDEX.get(e.op, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ from nautilus.cost.instructions import (
     SPECIAL,
     combining,
     forms,
+    index_slots,
     integer_slots,
     issue_slots,
     mma_rate,
@@ -340,7 +341,8 @@ class Counter:
 
     def indices(self, op: ma.IndexOp, times: Any, _env: dict[str, Any]) -> None:
         """Count an index expression, once for registers that hold one value."""
-        found = self.warps * 2.0 * self.registers(op.result) / self.repeats.get(op.result.name, 1)
+        layout, repeats = self.kernel.layouts[op.result.layout], self.repeats.get(op.result.name, 1)
+        found = self.warps * index_slots(op.expr, layout, repeats)
         self.elementwise(times, found, INDEX_SHARE * found)
 
     def mapped(self, op: ma.MapOp, times: Any, _env: dict[str, Any]) -> None:
