@@ -14,7 +14,8 @@ from nautilus.cost.reads import Access
 
 #: counts of a block that a cluster divides among its blocks
 _SHARED = (
-    "special", "issue", "integer", "special_under", "issue_under", "integer_under", "sectors", "finds", "shared", "read",
+    "special", "issue", "integer", "special_under", "issue_under", "integer_under", "sectors", "finds", "shared",
+    "read",
 )  # fmt: skip
 
 

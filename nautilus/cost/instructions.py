@@ -7,12 +7,11 @@ rules here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import prod
 
-from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, children, free_vars
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, Var, free_vars, walk
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.index.linear import Linear, linear
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir import ops as ma
@@ -65,6 +64,12 @@ _SHARES: Mapping[str, float] = {
     **dict.fromkeys(("add", "sub", "neg", "bit_not", "shift_left", "floordiv", "mod"), 0.5),
     **dict.fromkeys(("bit_and", "bit_or", "bit_xor", "min", "max", "select"), 0.75),
 }
+_SUMS: Mapping[str, float] = {"add": 0.5, "sub": 0.5, "mul": 0.0}  # the same of index expressions
+_QUOTIENT = 3.0  # a high product, a shift, and the correction for negative numbers
+#: instructions of operations of index expressions; comparisons take conjunctions, and magnitudes as ranges of two sides
+_OF_INDEX: Mapping[str, float] = {
+    "floordiv": _QUOTIENT, "mod": _QUOTIENT + 1.0, "and": 0.0, "or": 0.5, "not": 0.0, "abs": 0.0, "neg": 0.0,
+}  # fmt: skip
 
 
 def integer_slots(op: str, source: DType, result: DType, slots: float) -> float:
@@ -76,47 +81,33 @@ def integer_slots(op: str, source: DType, result: DType, slots: float) -> float:
     return _INTEGER[op] if source.is_float or result.is_float else slots * _SHARES.get(op, 1.0)
 
 
-_COMPARED = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
-_CONDITIONS = frozenset({"and", "or", "not"})  # a comparison combines its result with a condition
+def index_slots(e: Expr, layout: FragLayout, repeats: int) -> tuple[float, float]:
+    """Issue slots of a thread for the function of positions ``e`` in all registers of ``layout``.
 
-
-def index_slots(e: Expr, values: Callable[[frozenset[str]], int]) -> tuple[float, float]:
-    """Instructions of a thread for the index expression ``e``, and those among them of the integer unit.
-
-    ``values``: how many different values of something that varies with these variables the registers of a thread hold.
-    Offsets of registers are constants, which instructions add for nothing where they compare.
+    Second, how many of them are instructions of the integer unit.  A part of ``e`` is computed once for all registers
+    that have the same positions along its axes.  ``repeats``: how many neighbouring registers hold one value.
     """
     slots = integer = 0.0
-    todo, seen = [e], set[Expr]()
-    while todo:
-        x = todo.pop()
-        if x in seen or not isinstance(x, Op):
-            continue
-        seen.add(x)
-        n = values(free_vars(x))
-        if x.op in _COMPARED:
-            form = linear(Op("sub", x.args, x.args[0].dtype))
-            slots, integer, todo = slots + n * (1.0 + _sums(form)), integer + n, [*todo, *form.terms]
-        elif x.op in ("add", "sub", "neg", "mul"):
-            form = linear(x)
-            todo += [t for t in form.terms if t != x]
-            slots += n * (1.0 if x in form.terms else max(_sums(form), float(bool(form.const or n > 1))))
-        elif x.op in ("floordiv", "mod"):
-            divisor = x.args[1]
-            shifts = isinstance(divisor, Const) and int(divisor.value).bit_count() == 1
-            slots, integer = slots + n * (1.0 if shifts else 3.0), integer + n * 1.0
-            todo += x.args
-        elif x.op in _CONDITIONS:
-            todo += x.args
-        else:
-            slots, integer, todo = slots + n, integer + n, [*todo, *children(x)]
+    axes = frozenset(layout.axes)
+    for x in {x: None for x in walk(e) if isinstance(x, Op) and free_vars(x) & axes}:
+        values = prod(m.size for m in layout.reg if m.axis in free_vars(x)) / repeats
+        found = _index_instructions(x, layout)
+        slots += values * found
+        integer += values * (min(found, 1.0) if x.op in ("floordiv", "mod") else found * _SUMS.get(x.op, 1.0))
     return slots, integer
 
 
-def _sums(form: Linear) -> float:
-    """Additions of the terms that are not variables; one register holds the sum of all variables of a thread."""
-    parts = sum(isinstance(t, Op) for t in form.terms)
-    return max(0.0, parts - 1.0 + float(parts < len(form.terms)))
+def _index_instructions(e: Op, layout: FragLayout) -> float:
+    """Instructions of the operation ``e`` itself; constants are parts of the terms of a thread."""
+    if e.op in ("floordiv", "mod") and isinstance(e.args[1], Const):
+        if isinstance(e.args[0], Var) and layout.is_digit(e.args[0].name, int(e.args[1].value)):
+            return 0.0
+        if int(e.args[1].value).bit_count() == 1:
+            return 1.0
+    if e.op in ("add", "sub", "mul"):
+        varied = [a for a in e.args if free_vars(a) & set(layout.axes)]
+        return 1.0 if len(varied) > 1 else 0.0
+    return _OF_INDEX.get(e.op, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

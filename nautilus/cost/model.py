@@ -440,7 +440,9 @@ def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, 
     return {
         "mma": seconds(c.wgmma * 4096.0 / m.tensor_half) + seconds(c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma)),
         "special": seconds((np.asarray(c.special) + c.special_under) / m.special),
-        "issue": seconds(instruction_cycles(np.asarray(c.issue) + c.issue_under, np.asarray(c.integer) + c.integer_under, m)),
+        "issue": seconds(
+            instruction_cycles(np.asarray(c.issue) + c.issue_under, np.asarray(c.integer) + c.integer_under, m)
+        ),
         "shared": seconds(np.asarray(c.shared) / m.shared),
         "l1": seconds(LOOKUP * np.asarray(c.finds)),
         "l2": max(moved.l2 / (m.l2 * m.multiprocessors * clock), moved.sectors / m.l2_sectors),

@@ -48,8 +48,8 @@ from nautilus.cost.instructions import (
     SPECIAL,
     combining,
     forms,
-    integer_slots,
     index_slots,
+    integer_slots,
     issue_slots,
     mma_rate,
     operation,
@@ -340,9 +340,9 @@ class Counter:
 
     def indices(self, op: ma.IndexOp, times: Any, _env: dict[str, Any]) -> None:
         """Count an index expression, once for registers that hold one value."""
-        layout, warps = self.kernel.layouts[op.result.layout], self.warps / self.repeats.get(op.result.name, 1)
-        slots, integer = index_slots(op.expr, lambda names: layout.project(tuple(names)).registers)
-        self.elementwise(times, warps * slots, warps * integer)
+        repeats = self.repeats.get(op.result.name, 1)
+        slots, integer = index_slots(op.expr, self.kernel.layouts[op.result.layout], repeats)
+        self.elementwise(times, self.warps * slots, self.warps * integer)
 
     def mapped(self, op: ma.MapOp, times: Any, _env: dict[str, Any]) -> None:
         """Count an elementwise operation, once for registers that hold one value."""

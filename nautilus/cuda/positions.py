@@ -5,6 +5,8 @@ register loop is unrolled.  A comparison of positions then compares one value of
 conversion of a position to f32 is one conversion in each thread and one addition in each register.  An ``index`` op
 that is ``split`` is spelled so if equality with the plain text is certain and the expression is linear in an axis.
 
+A position divided by the step of registers, and its remainder, are digits of which one is a term of the thread alone.
+
 A condition of several comparisons is spelled as bounds on the offset along one axis: all of several upper bounds hold
 up to the least of them, and one of them up to the greatest.  The terms of the thread are variables in front of the
 register loop, and ``&`` and ``|`` join what is left, because ptxas makes branches of many ``||``.
@@ -16,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.nodes import Expr, Op, Var, walk
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, rewrite, walk
 from nautilus.core.index import simplify as index
 from nautilus.core.index.linear import Linear, build, linear
 from nautilus.core.records import dataclass
@@ -25,6 +27,7 @@ from nautilus.cuda.ctypes import literal
 from nautilus.cuda.registers import register_offset
 from nautilus.cuda.writer import Writer
 from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.layout import FragLayout, Mode
 
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _EXACT = 1 << 24  # integers below it are exact in f32
@@ -44,6 +47,60 @@ def condition(w: Writer, e: Expr, layout: str, r: str) -> str | None:
             parts = _cut(w, linear(a) - linear(b), layout, r, _SAFE)
             return None if parts is None else f"{parts[0]} {_COMPARE[name]} -({parts[1]})"
     return None
+
+
+def whole(w: Writer, e: Expr, layout: str, r: str) -> str:
+    """C text of ``e`` at register ``r`` of ``layout``, where :func:`condition` has none.
+
+    Positions below 2^30 that are nearer than a distance, ``abs(a - b) < c``, are one comparison of unsigned numbers.
+    """
+    match e:
+        case Op(op="and" | "or" as name, args=args):
+            return f" {'&' if name == 'and' else '|'} ".join(f"({whole(w, a, layout, r)})" for a in args)
+        case Op(op="lt" | "le" as name, args=(Op(op="abs", args=(x,)), Const(value=most))):
+            reach = int(most) - (name == "lt")
+            low, high = index.bounds(x, w.ranges)
+            if x.dtype is DType.I32 and reach >= 0 and low is not None and high is not None and max(-low, high) < _SAFE:
+                return f"(u32)({_by_digits(w, x, layout, r)} + {reach}) <= {2 * reach}u"
+    return _by_digits(w, e, layout, r)
+
+
+def _by_digits(w: Writer, e: Expr, layout: str, r: str) -> str:
+    """C text of ``e``, in which the digits of positions are variables."""
+    names: dict[str, str] = {}
+
+    def rule(n: Expr) -> Expr | None:
+        match n:
+            case Op(op="floordiv" | "mod" as name, args=(Var(name=axis), Const(value=base))) if axis in w.tile_axes:
+                if not w.all_layouts[layout].is_digit(axis, int(base)):
+                    return None
+                digit = f"{axis} {name} {base}"
+                names[digit] = _digit(w, layout, axis, int(base), name, r)
+                last = w.ranges[axis][1] // int(base) if name == "floordiv" else int(base) - 1
+                w.ranges.setdefault(digit, (0, last))
+                return Var(digit, DType.I32)
+        return None
+
+    made = rewrite(e, rule)
+    saved = dict(w.env)
+    w.env.update(names)
+    text = w.expr(made, w.all_layouts[layout], r)
+    w.env = saved
+    return text
+
+
+def _digit(w: Writer, layout: str, axis: str, base: int, name: str, r: str) -> str:
+    """C text of ``position // base`` or ``position % base`` of ``r``, by a term of the thread and one of ``r``."""
+    thread, held = w.base(layout, axis), w.all_layouts[layout]
+
+    def part(m: Mode) -> Mode:
+        if m.axis == axis and (m.stride >= base) is (name == "floordiv"):
+            return Mode(m.size, axis, m.stride // base if name == "floordiv" else m.stride)
+        return Mode(m.size, None)
+
+    moved = register_offset(FragLayout(tuple(part(m) for m in held.reg), (), ()), axis, r) if r != "0" else "0"
+    fixed = "0" if thread == "0" else f"{thread} {'/' if name == 'floordiv' else '%'} {base}"
+    return "(" + " + ".join([x for x in (fixed, moved) if x != "0"] or ["0"]) + ")"
 
 
 def as_float(w: Writer, e: Expr, layout: str, r: str) -> str | None:

@@ -183,7 +183,9 @@ def value_text(w: Writer, op: ma.IndexOp | ma.MapOp, r: str) -> str:
         if op.result.name in w.conditions:
             return w.conditions[op.result.name]
         cut = positions.condition(w, op.expr, op.result.layout, r) if op.split else None
-        return w.expr(op.expr, layout, r) if cut is None else cut
+        if cut is None:
+            return positions.whole(w, op.expr, op.result.layout, r) if op.split else w.expr(op.expr, layout, r)
+        return cut
     source = w.indices.get(op.args[0].name)
     if source is not None and source.split and op.op == "cast" and op.result.type.dtype is DType.F32:
         cut = positions.as_float(w, source.expr, op.result.layout, r)

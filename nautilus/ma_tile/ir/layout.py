@@ -97,6 +97,12 @@ class FragLayout:
         modes = (*self.reg, *self.lane, *self.warp)
         return 1 + sum((m.size - 1) * m.stride for m in modes if m.axis == axis)
 
+    def is_digit(self, axis: str, at: int) -> bool:
+        """Whether each mode of ``axis`` changes either ``position // at`` or ``position % at`` alone."""
+        modes = [m for m in (*self.reg, *self.lane, *self.warp) if m.axis == axis and m.size > 1]
+        below = sum((m.size - 1) * m.stride for m in modes if m.stride < at)
+        return below < at and all(m.stride % at == 0 for m in modes if m.stride >= at)
+
     def coords(self, axis: str) -> Ints:
         """Position along ``axis`` held at [warp, lane, register] (0 where the axis is absent)."""
         r, t, w = (_offsets(modes, axis) for modes in (self.reg, self.lane, self.warp))

@@ -14,6 +14,7 @@ Raises ``core.errors.ScheduleError`` where the engine cannot do the kernel.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from math import gcd, prod
 
@@ -27,7 +28,7 @@ from nautilus.ma_tile.lowering.warp import lower_warp_kernel
 from nautilus.ma_tile.rewriting.bound_reads import with_lets
 from nautilus.ma_tile.rewriting.clamped_scalars import with_clamped_scalars
 from nautilus.targets.limits import BLOCK_REGISTERS, WARP, Limits, limits
-from nautilus.vr_tile.ir import DotOp, ReduceOp, TileKernel, TileModule, results, walk_ops
+from nautilus.vr_tile.ir import DotOp, LoadOp, ReduceOp, TileKernel, TileModule, operands, results, walk_ops
 
 ELEMENTS = 16  # elements of the largest tile for each thread, in a kernel without a plan
 _MORE_WARPS = 4
@@ -77,9 +78,17 @@ def unplanned(kernel: TileKernel) -> WarpPlan:
     return replace(plan, warps=(min(most, max(least, floor_pow2(wanted))), 1))
 
 
-def _largest(kernel: TileKernel) -> int:
-    """The elements of the largest tile."""
-    return max((prod(v.type.shape) for op in walk_ops(kernel.body) for v in results(op)), default=1)
+def _largest(kernel: TileKernel, without: Container[str] = ()) -> int:
+    """The elements of the largest tile of a value that is not in ``without``."""
+    values = (v for op in walk_ops(kernel.body) for v in results(op) if v.name not in without)
+    return max((prod(v.type.shape) for v in values), default=1)
+
+
+def _operands(kernel: TileKernel) -> frozenset[str]:
+    """Loads that only dots read: copies stage them in shared memory, and registers hold a part at a time."""
+    ops = list(walk_ops(kernel.body))
+    elsewhere = {v.name for op in ops if not isinstance(op, DotOp) for v in operands(op)}
+    return frozenset(op.result.name for op in ops if isinstance(op, LoadOp)) - elsewhere
 
 
 def _check_tiles(kernel: TileKernel, mapping: MappingPlan, target: Limits) -> None:
@@ -88,10 +97,12 @@ def _check_tiles(kernel: TileKernel, mapping: MappingPlan, target: Limits) -> No
     Multiply-adds go through a tile that no registers hold, but a sum of so many terms has a kernel of its own.  Warps
     that divide a reduction have parts of a tile, so that tiles of up to :data:`BLOCK_REGISTERS` are not refused.
     """
+    staged: Container[str] = ()
     most = target.threads_block * target.registers_thread * kernel.spread
     if isinstance(mapping, WarpPlan) and any(isinstance(op, DotOp) for op in walk_ops(kernel.body)):
         most = min(most, max(BLOCK_REGISTERS, WARP * prod(mapping.warps) * target.registers_thread))
-    largest = _largest(kernel)
+        staged = _operands(kernel)
+    largest = _largest(kernel, staged)
     if largest > most:
         reason = f"a tile of {largest} elements; the registers of a block have room for {most}"
         raise ScheduleError(reason, kernel=kernel.name, excess=largest / most)

@@ -70,3 +70,24 @@ module t target sm_90a {
   }
 }
 ; CHECK: const bool m_ = (i_i - 700 < -(r)) && (i_i - 10 > -(r));
+
+; CASE: quotients and remainders along an axis are computed from the digit that registers change, also in kernels of warps
+; RUN: split-positions
+; COMPLETE:
+; AGAIN
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+; ARCH: sm_80
+module t target sm_80 {
+  output Y: i32[4, 128]
+  kernel k grid 4 warps 4 min_blocks 1 {
+    layout #near = reg(j:2x1, j:8x8) lane(j:4x2, *:8) warp(*:2, j:2x64)
+    %m = index abs((block * 128 + j) // 56 - 3) < 2 and abs((block * 128 + j) % 56 - (j + 3) % 14) <= 20 : bool[j: 128] #near
+    %one = const 1 : i32[j: 128] #near
+    %two = const 2 : i32[j: 128] #near
+    %y = select %m, %one, %two : i32[j: 128] #near
+    st.global Y[block, j], %y vec 2
+  }
+}
+; CHECK: const bool m_ = ((u32)((block * 16 + (near_j / 8 + (r / 2))) / 7 - 3 + 1) <= 2u)
+; CHECK-SAME: (near_j / 8 + (r / 2))) % 7 * 8 + (near_j % 8 + (r % 2)) - (at_j + 3) % 14 + 20) <= 40u);
