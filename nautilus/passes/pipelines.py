@@ -139,7 +139,7 @@ SCALAR = Stage(
         *("positions.invert_reads:InvertReads", "windows.extend_reductions:ExtendReductions"),
         "axes.orient_products:OrientProducts",
         "axes.split_residues:SplitResidues",
-        "windows.taps_to_columns:TapsToColumns",
+        *("windows.taps_to_columns:TapsToColumns", "matrices.join_matrices:JoinMatrices"),
         *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),
         "windows.store_transposed:StoreTransposed",
         *("operands.store_matrices:StoreMatrices", "operands.store_masked:StoreMasked"),
