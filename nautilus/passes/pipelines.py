@@ -138,7 +138,7 @@ SCALAR = Stage(
         *("axes.delinearize:Delinearize", "results.store_results:StoreResults", "results.order_results:OrderResults"),
         *("positions.invert_reads:InvertReads", "windows.extend_reductions:ExtendReductions"),
         "axes.orient_products:OrientProducts",
-        "axes.split_residues:SplitResidues",
+        *("axes.split_residues:SplitResidues", "matrices.store_phases:StorePhases"),
         *("windows.taps_to_columns:TapsToColumns", "matrices.join_matrices:JoinMatrices"),
         *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),
         "windows.store_transposed:StoreTransposed",
