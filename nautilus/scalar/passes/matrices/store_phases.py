@@ -9,8 +9,8 @@ four parts.  Here the tile writes whole rows of a temp, and one more kernel puts
 
     Y_phases[b, k, p, q] = Y_acc[b, k, p, q]         ;         Y[b, k, y] = Y_phases[b, k, y % 4, y // 4]
 
-The pass applies to results of products where writing parts of sectors takes longer than storing the temp and reading it
-(:func:`nautilus.targets.window_rates.result_seconds`), on targets with warpgroup MMAs.
+The pass applies to results of products where writing parts of sectors takes longer than storing the temp and reading
+it, on targets with warpgroup MMAs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, in_compute_type
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
@@ -30,10 +30,15 @@ from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, put_defs
-from nautilus.targets import window_rates as rates
 from nautilus.targets.limits import limits
 from nautilus.targets.memory_rates import LAUNCH, MEMORY
 from nautilus.targets.records import DEFAULT_TARGET
+
+#: time of writing every n-th element, of a word of 4 bytes at least, relative to that of n times as many whole sectors
+#: (the cost model for five convolutions: 1.1 to 1.8)
+PARTS = 1.1
+WORD = 4  # bytes
+SHARE = 0.8  # time of storing and copying, at most, as a share of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,11 @@ def _is_result(d: Def, defs: Mapping[str, Def]) -> bool:
     stored = d.buffer.space is Space.OUTPUT or d.buffer.dtype is not DType.F32
     if not stored or d.scatter is not None or d.buffer.strides is not None or d.buffer.support is not None:
         return False
-    made = [defs[ld.buffer] for ld in d.reads() if ld.buffer in defs] if not d.is_reduction else [d]
-    return any(multiplies_matrices(x) and x.at == d.at for x in made)
+    if d.is_reduction:
+        return multiplies_matrices(d)
+    own = tuple(Var(a.name) for a in d.par)
+    made = ((defs[ld.buffer], ld.index) for ld in d.reads() if ld.buffer in defs)
+    return any(multiplies_matrices(x) and (x.at == d.at or index == own) for x, index in made)
 
 
 def _phases(d: Def) -> dict[int, int]:
@@ -74,7 +82,16 @@ def _phases(d: Def) -> dict[int, int]:
             others = prod(sizes.get(y) or 0 for y in free_vars(e) - {x})
             if others == step and isinstance(d.buffer.shape[n], int):
                 found[n] = step
-    return found
+    if not found:
+        return {}
+    first, place = min(found), _place(d.index, found, d.par)
+    return found if all(map(_steps_by_one, place[first : first + len(found)])) else {}
+
+
+def _steps_by_one(e: Expr) -> bool:
+    """Whether neighbours along an axis have neighbouring positions ``e``, maybe modulo a number."""
+    form = linear(e.args[0] if isinstance(e, Op) and e.op == "mod" else e)
+    return all(isinstance(a, Var) and abs(n) == 1 for a, n in form.terms.items())
 
 
 def _pays(d: Def, phases: Mapping[int, int]) -> bool:
@@ -83,9 +100,9 @@ def _pays(d: Def, phases: Mapping[int, int]) -> bool:
     sizes = [size(a) for a in d.par]
     if step == 1 or None in sizes:
         return False
-    elements = prod(n or 1 for n in sizes)
-    copied = 2 * elements * d.buffer.dtype.bytes / MEMORY + LAUNCH * 1e-6
-    return copied < rates.result_seconds(d.buffer.dtype, elements, step)
+    elements, width = prod(n or 1 for n in sizes), d.buffer.dtype.bytes
+    apart = PARTS * elements * max(width, WORD) * step / MEMORY
+    return 2 * elements * width / MEMORY + LAUNCH * 1e-6 < SHARE * apart
 
 
 def _stored(program: Program, d: Def, phases: Mapping[int, int]) -> tuple[Def, Def]:
