@@ -29,6 +29,7 @@ LOOP: Final = 128  # terms of the shortest loop without taps
 WINDOWS_SHARE: Final = 0.95  # time with stored windows, at most, as a share of that by warps
 RATE: Final = 600e12  # operations a second of 16-bit operands in whole tiles
 WARPS: Final = 60e12  # the same by warps (10 to 120 in 14 convolutions)
+WARPS_SMALL: Final = 24e12  # the same where matrices have no more rows or columns than one MMA (one convolution)
 WARPS_F32: Final = 24e12  # of f32 by warps, where places have unit steps (22 to 45 in 16 convolutions)
 WARPS_F32_APART: Final = 14e12  # and where they have not, or loops are short (5 to 20 in 7 convolutions)
 WHOLE: Final = 0.85  # approximate share of a tile that boxes of several axes fill

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.build import calc, within
+from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import TRUE, conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, children, free_vars, loads, substitute
 from nautilus.core.expr.products import matrix_product
@@ -34,6 +34,7 @@ from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.scales import unscaled
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Kernel, Program
+from nautilus.scalar.passes.operands.store_shifted import inside_of_operands
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 from nautilus.targets.limits import MMA_DEPTH
 
@@ -120,9 +121,7 @@ def _is_shifted(program: Program, d: Def, found: Sequence[Load], inner: str) -> 
         alone = isinstance(e, Var) or inner not in free_vars(e)
         if loads(e) or not alone or any(linear_in(e, x) is None for x in free_vars(e) & names):
             return False
-    inside = [
-        c for ld in found for e, n in zip(ld.index, program.buffer(ld.buffer).shape, strict=True) for c in within(e, n)
-    ]
+    inside = list(inside_of_operands(program, d))
     ranges = {a.name: (0, n - 1) for a in d.axes if (n := size(a)) is not None}
     return all(simplify(c, ranges, inside) == TRUE for c in conjuncts(d.guard))
 

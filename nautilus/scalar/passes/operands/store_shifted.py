@@ -133,15 +133,23 @@ def is_affine(d: Def) -> bool:
 
 
 def conditions(program: Program, d: Def) -> tuple[Expr, ...]:
-    """The parts of the condition of ``d`` that do not follow from its operands being inside of their tensors."""
-    inside = [
-        c
-        for ld in loads(d.value)
-        for e, n in zip(ld.index, program.buffer(ld.buffer).shape, strict=True)
-        for c in within(e, n)
-    ]
+    """The parts of the condition of ``d`` that do not follow from its operands being inside of their tensors.
+
+    Or from their support: elements outside are zeros in memory.
+    """
+    inside = list(inside_of_operands(program, d))
     ranges, facts = axis_assumptions(d.axes)
     return tuple(c for c in conjuncts(d.guard) if simplify(c, ranges, (*facts, *inside)) != TRUE)
+
+
+def inside_of_operands(program: Program, d: Def) -> Iterator[Expr]:
+    """The conditions without which an operand of ``d`` is outside of its tensor, or a zero in it."""
+    for ld in loads(d.value):
+        b = program.buffer(ld.buffer)
+        for e, n in zip(ld.index, b.shape, strict=True):
+            yield from within(e, n)
+        support = b.supported(ld.index)
+        yield from () if support is None else conjuncts(support)
 
 
 def is_box(ld: Load, rows: frozenset[str], inner: Axis, program: Program) -> bool:

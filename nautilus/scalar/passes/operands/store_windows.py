@@ -89,13 +89,19 @@ class StoreWindows:
 
 def _in_groups(program: Program, name: str) -> Program:
     """``program`` where an axis of a product is two if a factor has only the first one (``pack``)."""
+    plan = group_of(program, name)
+    return program if plan is None else pack(program, plan)
+
+
+def group_of(program: Program, name: str) -> PackPlan | None:
+    """The axis of the product ``name`` that a factor has in groups alone; None where there is none."""
     d = find_defs(program)[name]
     if d.op == "sum" and isinstance(d.value, Op) and d.value.op == "mul":
         for a in d.par:
             group = shared_group(d.value.args[0], d.value.args[1], a.name)
             if group is not None and (size(a) or 1) % group == 0 and all_defs(program) is not None:
-                return pack(program, PackPlan(name, a.name, group))
-    return program
+                return PackPlan(name, a.name, group)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +361,7 @@ def _window_temp(program: Program, c: Convolution, x: Choice) -> Def:
     env = dict(digits(at(temp.at), x.inner))
     place = tuple(simplify(substitute(substitute(e, env), names)) for e in temp.place)
     beyond = calc("lt", Var(axes[temp.at].name), terms) if temp.shape[temp.at] != terms else None
-    return _temp(fresh_name(program, f"{c.d.name}_windows"), axes, c.load, place, c.shapes[0], beyond)
+    return _temp(program, f"{c.d.name}_windows", axes, c.load, place, beyond)
 
 
 def _terms_last(c: Convolution) -> bool:
@@ -377,19 +383,33 @@ def _filter_temp(program: Program, c: Convolution, x: Choice) -> Def:
     env = {**dict(digits(Var(tap), x.outer)), **dict(digits(Var(position), x.inner))}
     place = tuple(simplify(substitute(e, env)) for e in c.other.index)
     beyond = calc("lt", Var(position), terms) if whole > terms else None
-    return _temp(fresh_name(program, f"{c.d.name}_filter"), axes, c.other, place, c.shapes[1], beyond)
+    return _temp(program, f"{c.d.name}_filter", axes, c.other, place, beyond)
 
 
 def _temp(
-    name: str, axes: Sequence[Axis], ld: Load, place: tuple[Expr, ...], shape: Sequence[Extent],
-    beyond: Expr | None = None,
+    program: Program, hint: str, axes: Sequence[Axis], ld: Load, place: tuple[Expr, ...], beyond: Expr | None = None
 ) -> Def:  # fmt: skip
-    """Temp ``name`` over ``axes`` of ``ld`` at ``place``, which is 0 outside of ``shape`` and without ``beyond``."""
-    inside = conjunction((outside(place, shape, *axis_assumptions(axes)), beyond))
+    """A temp over ``axes`` of ``ld`` at ``place``, which is 0 outside of its tensor and without ``beyond``.
+
+    A temp that only this one reads is computed here.
+    """
+    source = program.buffer(ld.buffer)
+    inside = conjunction((outside(place, source.shape, *axis_assumptions(axes)), beyond))
+    made = find_defs(program).get(ld.buffer)
     value = in_compute_type(Load(ld.buffer, place, ld.dtype, ld.span))
-    support = None
+    if made is not None and source.support is not None and _is_read_once(program, made):
+        value = substitute(made.value, {a.name: e for a, e in zip(made.par, place, strict=True)})
     if inside is not None:
         value = Op("select", (inside, value, identity("sum", value.dtype)), value.dtype, ld.span)
-        support = substitute(inside, {a.name: Var(f"i{n}") for n, a in enumerate(axes)})
+    support = conjunction((inside, source.supported(place)))
+    if support is not None:
+        support = substitute(support, {a.name: Var(f"i{n}") for n, a in enumerate(axes)})
+    name = fresh_name(program, hint)
     buffer = Buffer(name, ld.dtype, tuple(a.extent for a in axes), Space.TEMP, ld.span, support=support)
     return Def(name, buffer, tuple(axes), (), None, value, None, ld.span)
+
+
+def _is_read_once(program: Program, d: Def) -> bool:
+    """Whether ``d`` is elementwise, and one definition alone reads it, at one place."""
+    reads = [ld for other in find_defs(program).values() for ld in other.reads() if ld.buffer == d.name]
+    return len(reads) == 1 and not d.is_reduction and d.guard is None and d.at is None and d.scatter is None

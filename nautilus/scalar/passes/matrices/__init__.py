@@ -1,0 +1,1 @@
+"""Passes of Scalar IR that change the matrices of products."""
