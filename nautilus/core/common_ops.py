@@ -6,7 +6,7 @@ as where a value lies; what an op computes, its fields and its text are declared
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.op_fields import (
@@ -26,6 +26,8 @@ from nautilus.core.op_fields import (
 )
 from nautilus.core.ops import RESULT, SPAN, common, declare
 from nautilus.core.source import Span
+
+LEAST_FACTOR: Final = 2.0**-126  # least magnitude of a product of factors that are not 0: the least normal f32
 
 V = TypeVar("V")
 O = TypeVar("O")  # noqa: E741
@@ -68,11 +70,18 @@ class CommonMap(Generic[V]):
     span: Span = SPAN
 
 
-@common("scan $combiner $arg over $axis into $into( $reverse)?( $exclusive)?")
+@common("scan $combiner $arg( by $by)? over $axis into $into( $reverse)?( $exclusive)?")
 class CommonScan(Generic[V]):
     """Element ``t`` along ``into`` is ``combiner`` over the elements of ``arg`` at positions up to ``t`` of ``axis``.
 
-    ``reverse``: at positions from ``t`` on; ``exclusive``: without position ``t`` itself.  The two axes have one size.
+    ``reverse``: at positions from ``t`` on; ``exclusive``: without position ``t`` itself.  The two axes have one size,
+    and under ``by`` they are one axis.
+
+    ``by``, for sums: the factors of a linear recurrence.  Element ``t`` is ``by[t] * before + arg[t]``, where
+    ``before`` is the element before ``t`` in the order of the scan, and 0 at first.  A factor of inf says that it is
+    ``arg[t]`` alone, whatever is before it; other factors of floats are at most 1 in magnitude.
+    Steps are combined in any order, and a product of factors that are not 0 is kept at a least magnitude of
+    :data:`LEAST_FACTOR`, so that it does not underflow.
     """
 
     result: V = declare(RESULT)
@@ -83,6 +92,7 @@ class CommonScan(Generic[V]):
     reverse: bool = declare(flag("reverse"), default=False)
     exclusive: bool = declare(flag("exclusive"), default=False)
     span: Span = SPAN
+    by: V | None = declare(OPERAND, default=None)
 
 
 @common("for $var in $lo..$hi( chain $chain)? carry($carried) {$body yield $yields}")

@@ -172,6 +172,10 @@ def combining(op: ma.ReduceOp | ma.ScanOp, layouts: Mapping[str, FragLayout]) ->
     assert levels is not None
     steps = levels.lanes.size.bit_length() + 1 if levels.lanes.size > 1 else 0
     exchanged = 3.0 * steps + (3.0 * levels.warps.size if levels.warps.size > 1 else 0.0)
+    if op.by is not None:  # a map is two numbers, and a product of factors is checked
+        between = 0 if levels.warps.size == 1 else (levels.warps.size - 1).bit_length() + 1
+        slots = 12.0 * layout.registers + 11.0 * (steps + between) * levels.totals
+        return Combining(slots, integer * slots, 2 * (steps + between), barriers)
     slots = 2.0 * layout.registers + exchanged * levels.totals
     return Combining(slots, integer * slots, steps, barriers)
 

@@ -42,6 +42,7 @@ from nautilus.cuda.text.helpers import (
     ldmatrix,
     load_pinned,
     matrix,
+    product_of_factors,
     stmatrix,
     swizzle,
     tma,
@@ -166,6 +167,7 @@ HELPERS: Mapping[str, Helper] = {
     "e5m2_to_f32": from_float8("e5m2"),
     "f32_to_e4m3": to_float8("e4m3", "464.0f", "> ", "0x7f", "NaN"),
     "f32_to_e5m2": to_float8("e5m2", "61440.0f", ">=", "0x7c", "infinity"),
+    **{f"product_of_factors_{t}": product_of_factors(t) for t in ("f32", "f64")},
     "half_of": Helper(
         "// One 16-bit half of a packed register.\n"
         "__device__ __forceinline__ u16 half_of(u32 pair, int high) { return high ? pair >> 16 : pair & 0xffffu; }"

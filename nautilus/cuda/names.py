@@ -63,7 +63,7 @@ RESERVED = _KEYWORDS | _MACROS | _USED | _LOCALS | _FUNCTIONS | frozenset(HELPER
 
 def is_reserved(name: str) -> bool:
     """Whether C++, CUDA or the emitted text gives ``name`` a meaning; wgmma helpers are made from their shapes."""
-    made = name.startswith(("at_", "__", "cuda", "wgmma_", "tma_", "load_pinned_"))
+    made = name.startswith(("at_", "__", "cuda", "scan_", "wgmma_", "tma_", "load_pinned_"))
     return made or name in RESERVED or _FAMILIES.fullmatch(name) is not None
 
 

@@ -10,9 +10,13 @@ there.  A false guard (``where``) means the statement does not run, its loads in
 Loop kinds.  ``grid`` and ``par`` promise that iterations are independent (no iteration reads or
 writes what another writes); ``red`` promises that its iterations only *update* (order-free, the
 combiner is associative and commutative); ``seq`` runs in order and may carry locals.  ``grid``
-loops stand outermost in a kernel, perfectly nested, and become the launch grid.  ``tile`` and
-``tile.red`` are the innermost loops: independent, or reduced over, inside one tile.  Extents of
-``tile`` loops are constants.
+loops stand outermost in a kernel, perfectly nested, and become the launch grid.  Loops of all
+``tile`` kinds are the innermost ones, inside one tile: independent, reduced over, or in order, from the first position
+(``tile.seq``) or from the last one (``tile.down``).  Their extents are constants.
+
+Scan.  Under a ``tile.seq`` or ``tile.down`` loop stand stores without loops, each of which reads its own tensor at most
+at the step before, and is linear in that element, ``h[t] = a * h[t - 1] + b``, with ``abs(a) <= 1`` if it is a float:
+later levels combine steps in any order.
 
 Scatter.  An *atomic* update combines into an element of global memory whose position reads memory, so that iterations
 may meet at one element; no iteration interrupts another one there.  The buffer has an ``initial`` value, the identity
@@ -30,9 +34,10 @@ Invariants (``scalar.verify`` rejects anything else):
   made of them without those of tiles.
 
 *Tiled form* (what ``vr_tile.lowering.lower`` takes; established by ``reorder``): under the ``grid`` and ``seq``
-loops of a kernel stand only perfect nests of ``tile``/``tile.red`` loops around one statement each;
-every access to a local uses exactly the tile variables (or a subset), each alone in its position:
-a local *is* a tile.  One tile variable name means one axis with one extent throughout the kernel.
+loops of a kernel stand only perfect nests of ``tile`` loops of all kinds around one statement each;
+every access to a local uses exactly the tile variables (or a subset), each alone in its position, but for the element
+of the step before in a scan: a local *is* a tile.  One tile variable name means one axis with one extent throughout
+the kernel.
 """
 
 from __future__ import annotations
@@ -62,11 +67,27 @@ class Kind(enum.Enum):
     SEQ = "seq"
     TILE = "tile"
     TILE_RED = "tile.red"
+    TILE_SEQ = "tile.seq"
+    TILE_DOWN = "tile.down"
 
     @property
     def is_tile(self) -> bool:
         """Whether the loop is inside of a tile."""
-        return self in (Kind.TILE, Kind.TILE_RED)
+        return self in (Kind.TILE, Kind.TILE_RED, Kind.TILE_SEQ, Kind.TILE_DOWN)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether iterations run one after another."""
+        return self is Kind.SEQ or self.is_scan
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether iterations are the steps of a scan of a tile, in order from the first or from the last position."""
+        return self in (Kind.TILE_SEQ, Kind.TILE_DOWN)
+
+    def order(self, lo: int, hi: int) -> range:
+        """The iterations of an ordered loop in their order."""
+        return range(hi - 1, lo - 1, -1) if self is Kind.TILE_DOWN else range(lo, hi)
 
     @property
     def is_reduction(self) -> bool:

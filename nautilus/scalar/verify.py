@@ -22,7 +22,7 @@ from nautilus.core.records.memo import by_identity
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import INDEX_TYPES, DType
-from nautilus.scalar.analysis.independence import outside_of_step, same_iteration, undetermined
+from nautilus.scalar.analysis.independence import neighbour, outside_of_step, same_iteration, undetermined
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, common_loops, expressions, statements
 from nautilus.scalar.text import first_line
 
@@ -283,7 +283,7 @@ def _atomics(p: Program) -> Iterator[Offence]:
                 yield _offence(s, f"another statement writes {s.buffer}")
             if any(ld.buffer == s.buffer for _, x in found for e in expressions(x) for ld in loads(e)):
                 yield _offence(s, f"the kernel reads {s.buffer}")
-            if any(loop.kind.is_reduction or loop.kind is Kind.SEQ for loop in loops):
+            if any(loop.kind.is_reduction or loop.kind.is_ordered for loop in loops):
                 yield _offence(s, "a scatter stands in parallel loops")
     scattered = {s.buffer for k in p.kernels for _, s in _statements(k) if isinstance(s, Update) and s.atomic}
     for b in p.buffers:
@@ -330,10 +330,11 @@ def _initialised(p: Program) -> Iterator[Offence]:
         own = {b.name for b in k.locals} | {s.buffer for _, s in _statements(k)}
         local = {b.name for b in k.locals}
         stored = set(initial)
-        steps = [(s.buffer, x) for loops, s in _statements(k) for x in loops if x.kind is Kind.SEQ]
+        steps = [(s.buffer, x) for loops, s in _statements(k) for x in loops if x.kind.is_ordered]
         for loops, s in _statements(k):
             names = [ld.buffer for e in expressions(s) for ld in loads(e)]
-            earlier = {b for b, x in steps if b not in local and any(x is y for y in loops)}
+            scanned = {x.var for x in loops if x.kind.is_scan}
+            earlier = {b for b, x in steps if (b not in local or scanned) and any(x is y for y in loops)}
             names = [n for n in names if n not in earlier]
             names += [s.buffer] if isinstance(s, Update) else []
             for name in names:
@@ -392,7 +393,7 @@ def _between_iterations(k: Kernel) -> Iterator[Offence]:
 def _shared(loops: tuple[Loop, ...], name: str, local: Mapping[str, tuple[Loop, ...]]) -> tuple[Loop, ...]:
     """The loops of ``loops`` whose iterations have one copy of ``name`` between them."""
     own = local.get(name, ())
-    return tuple(x for x in loops if not any(x is o for o in own) or x.kind is Kind.SEQ)
+    return tuple(x for x in loops if not any(x is o for o in own) or x.kind.is_ordered)
 
 
 def _reductions(p: Program) -> Iterator[Offence]:
@@ -473,10 +474,16 @@ def _tiled_nest(
         if extents.setdefault(loop.var, int(loop.hi.value)) != loop.hi.value:
             yield _offence(loop, f"{loop.var} has extent {extents[loop.var]} elsewhere")
     names = {loop.var for loop in loops}
+    scanned = {loop.var for loop in loops if loop.kind.is_scan}
+    single = loops and loops[-1].kind.is_scan and len(scanned) == 1 and isinstance(s, Store) and s.buffer in local
+    if scanned and not single:
+        yield _offence(s, "the loop of a scan is the innermost one, around a store to a local")
     accesses = [(ld.buffer, ld.index) for e in expressions(s) for ld in loads(e)] + [(s.buffer, s.index)]
     for name, index in accesses:
         if name not in local:
             continue
+        if scanned and name == s.buffer:
+            index = tuple(neighbour(i, loops[-1].var) for i in index)
         variables = [i.name for i in index if isinstance(i, Var)]
         if len(variables) != len(index) or len(set(variables)) != len(index) or not set(variables) <= names:
             yield _offence(s, f"{name} is not accessed at plain, distinct tile variables")

@@ -302,6 +302,8 @@ class _Run:
 
     def scan(self, op: ScanOp) -> Array:
         """Combine neighbours at distances 1, 2, 4 and so on, so that a sum has the error of a tree."""
+        if op.by is not None:
+            return self.stepped(op, op.by)
         t, dim = op.result.type, 1 + op.arg.type.names.index(op.axis)
         data = np.moveaxis(self.values[op.arg.name][1], dim, 0)
         data, binary, distance = data[::-1] if op.reverse else data, COMBINERS[op.combiner].binary, 1
@@ -314,6 +316,19 @@ class _Run:
         made = np.moveaxis(data[::-1] if op.reverse else data, 0, dim)
         renamed = tuple(TileAxis(op.into, a.size) if a.name == op.axis else a for a in op.arg.type.axes)
         return _reorder(made, TileType(t.dtype, renamed), t)
+
+    def stepped(self, op: ScanOp, by: Value) -> Array:
+        """One step of a linear recurrence after another."""
+        t, dim = op.result.type, 1 + op.arg.type.names.index(op.axis)
+        data = np.moveaxis(self.values[op.arg.name][1], dim, 0)
+        spread = np.broadcast_to(self.spread(by.name, op.arg.type), self.values[op.arg.name][1].shape)
+        factors, out = np.moveaxis(spread, dim, 0), np.empty_like(data)
+        before, order = np.zeros_like(data[0]), range(len(data))
+        for n in reversed(order) if op.reverse else order:
+            moved = eval_op("mul", [factors[n], before], t.dtype, self.mode)
+            after = eval_op("add", [moved, data[n]], t.dtype, self.mode)
+            before = out[n] = np.where(np.isinf(factors[n]), data[n], after)
+        return np.moveaxis(out, 0, dim)
 
     def dot(self, op: DotOp) -> Array:
         """Sums of products over named axes, operands widened to the accumulator's type first."""

@@ -124,7 +124,7 @@ class ReduceOp:
 
 @op(VR)
 class ScanOp(CommonScan[Value]):
-    """Running results of ``combiner`` along ``axis`` of ``arg``."""
+    """Running results of ``combiner`` along ``axis`` of ``arg``, or the states of a linear recurrence."""
 
 
 @op(VR, "dot $a, $b( + $acc)? over $axes( where $mask)?( parts $parts)?( terms $terms)?")

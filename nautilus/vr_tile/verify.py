@@ -291,8 +291,14 @@ def _scan(k: _Kernel, op: ScanOp) -> None:
     t, arg = op.result.type, op.arg.type
     _combined_type(k, op, "scan types")
     sizes = dict(zip((*arg.names, *t.names), (*arg.shape, *t.shape), strict=True))
-    named = op.axis in arg.names and op.into in t.names and op.into not in arg.names
+    named = op.axis in arg.names and op.into in t.names and (op.into not in arg.names or op.by is not None)
     k.need(named and sizes[op.axis] == sizes[op.into], "a scan leads to another axis of one size", op.into)
+    if op.by is not None:
+        factors = op.by.type
+        plain = op.combiner == "sum" and op.axis == op.into and not op.exclusive
+        k.need(plain, "a scan with factors is an inclusive sum along one axis", op.into)
+        fits = factors.dtype is t.dtype and set(factors.names) <= set(arg.names)
+        k.need(fits, "factors have the type of a scan and its axes", f"%{op.by.name}")
     rest = {a.name for a in arg.axes} - {op.axis} | {op.into}
     k.need(t.names == tuple(a for a in k.order if a in rest), "a scan keeps the other axes", ", ".join(t.names))
 

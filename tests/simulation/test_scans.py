@@ -21,7 +21,17 @@ CASES = {
     "columns": ("M = 100, N = 40", "M, N", "f32", "f32", "Y[j, i] = sum[k | k <= j](X[k, i])"),
     "columns from the end": ("M = 33, N = 70", "M, N", "f64", "f64", "Y[j, i] = sum[k | k > j](X[k, i])"),
     "any": ("M = 3, N = 1000", "M, N", "i8", "bool", "Y[i, j] = any[k | k <= j](X[i, k] > 5)"),
-}
+    "a recurrence over warps": (
+        "M = 2, N = 4096", "M, N", "f32", "f32",
+        "recur Y[i, j] = (0 if X[i, j] > 3 else -Y[i, j - 1]) + X[i, j] if j > 0 else X[i, 0]",
+    ),
+    "a recurrence of several rows, from the end": (
+        "M = 6, N = 77", "M, N", "i8", "i32", "recur Y[i, j] = X[i, j] - (3 * Y[i, j + 1] if j < N - 1 else 0)",
+    ),
+    "a recurrence in f64": (
+        "M = 1, N = 1500", "M, N", "f64", "f64", "recur Y[i, j] = X[i, j] + (-Y[i, j - 1] if j > 0 else 0)",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)

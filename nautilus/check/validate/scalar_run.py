@@ -133,8 +133,8 @@ class _Run:
         lo, hi = space.array(s.lo, at.mask), space.array(s.hi, at.mask)
         first, last = int(lo.min()), int(hi.max())
         steady = lo.size == 1 and hi.size == 1
-        if s.kind is Kind.SEQ:
-            for n in range(first, last):
+        if s.kind.is_ordered:
+            for n in s.kind.order(first, last):
                 mask = at.mask if steady else at.mask & (lo <= n) & (hi > n)
                 if mask.any():
                     variables = {**at.variables, s.var: self.known.number(n)}
@@ -242,7 +242,7 @@ def _grouped(values: list[Number], masks: list[Array], full: tuple[int, ...]) ->
 
 def _depth(body: Sequence[Stmt]) -> int:
     """The largest number of dimensions around a statement."""
-    inner = [_depth(s.body) + (s.kind is not Kind.SEQ) for s in body if isinstance(s, Loop)]
+    inner = [_depth(s.body) + (not s.kind.is_ordered) for s in body if isinstance(s, Loop)]
     return max(inner, default=0)
 
 

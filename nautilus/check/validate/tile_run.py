@@ -141,7 +141,9 @@ class _Run:
                 return self.dot(op)
 
     def scan(self, op: ScanOp) -> Value:
-        """Every result as a reduction of its own."""
+        """Every result as a reduction of its own, or one step of a recurrence after another."""
+        if op.by is not None:
+            return self.stepped(op, self.values(op.by.name))
         over, into = self.dim(op.axis), self.dim(op.into)
         x = self.grown(self.values(op.arg.name), (over,), op.arg.type)
         size = next(a.size for a in op.result.type.axes if a.name == op.into)
@@ -154,6 +156,23 @@ class _Run:
 
         wide = x.each(spread) if isinstance(x, Number) else spread(x)
         return reduced(op.combiner, wide, (over,), mask, op.result.type.dtype)
+
+    def stepped(self, op: ScanOp, by: Value) -> Value:
+        """The states of a linear recurrence with the factors ``by``."""
+        t, dim, size = op.result.type, self.dim(op.axis), next(a.size for a in op.result.type.axes if a.name == op.into)
+        wide = [self.grown(x, (dim,), t) for x in (by, self.values(op.arg.name))]
+        parts: list[Value] = []
+        before = literal(0, t.dtype, self.constants)
+        for n in reversed(range(size)) if op.reverse else range(size):
+            at = (slice(None),) * dim + (slice(n, n + 1),)
+            factor, rest = (_part(x, at) for x in wide)
+            forgets = np.isinf(factor.real) if isinstance(factor, Number) else np.zeros((), bool)
+            kept = numbers.choose(~forgets, factor, literal(0, t.dtype, self.constants))
+            product = apply("mul", [kept, before], t.dtype, t.dtype, self.constants)
+            after = apply("add", [product, rest], t.dtype, t.dtype, self.constants)
+            before = numbers.choose(~forgets, after, rest)
+            parts.append(before)
+        return _joined(parts[::-1] if op.reverse else parts, dim)
 
     def grown(self, x: Value, dims: tuple[int, ...], t: TileType) -> Value:
         """``x`` with its whole size along ``dims``."""
@@ -228,3 +247,21 @@ class _Run:
         self.values.found, self.mask = outer, mask
         for result, data in zip(op.results, current, strict=True):
             self.values.found[result.name] = data
+
+
+def _part(x: Value, at: tuple[slice, ...]) -> Value:
+    return x.each(lambda a: a[at]) if isinstance(x, Number) else x[at]
+
+
+def _joined(parts: Sequence[Value], dim: int) -> Value:
+    """``parts`` one after another along ``dim``."""
+    found = [(p.real, p.u, p.v) if isinstance(p, Number) else (p, None, None) for p in parts]
+
+    def joined(arrays: Sequence[Array | None]) -> Array | None:
+        known = [a for a in arrays if a is not None]
+        shape = np.broadcast_shapes(*(a.shape for a in known))
+        return np.concatenate([np.broadcast_to(a, shape) for a in known], dim) if len(known) == len(arrays) else None
+
+    real, u, v = (joined(list(arrays)) for arrays in zip(*found, strict=True))
+    assert real is not None
+    return Number(real, u, v) if isinstance(parts[0], Number) else real

@@ -68,6 +68,9 @@ def print_scan(w: Writer, op: ma.ScanOp) -> None:
     if levels is None:
         raise UnsupportedError("a scan along an axis whose digits have another order", op.axis, op.span)
     name = w.declare(op.result)
+    if op.by is not None:
+        _print_recurrence(_Recurrence(w, op, levels, name, "0"), op.by)
+        return
     s = _Scan(w, op, levels, name, literal(identity(op.combiner, op.result.type.dtype).value, op.result.type.dtype))
     with w.braces(""):
         split = levels.lanes.size > 1 or levels.warps.size > 1
@@ -172,6 +175,158 @@ def _high(s: _Scan, split: bool) -> None:
             w.line(f"{target} = {s.combine('front', target)};")
         if high > 1:
             w.line(f"carry = {s.combine('carry', f'total[{t}]')};")
+
+
+# -- linear recurrences ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Recurrence(_Scan):
+    """A scan with factors: in place of a result, steps have a linear map, its factor and its rest."""
+
+    def product(self, a: str, b: str) -> str:
+        """The product of two factors."""
+        if not self.dtype.is_float:
+            return f"{a} * {b}"
+        return f"{self.w.speller.use(f'product_of_factors_{self.dtype}')}({a}, {b})"
+
+    def moved(self, factor: str, rest: str, scan_state: str) -> str:
+        """The scan_state after the steps of a map, from ``scan_state``."""
+        moved = self.w.speller.op("fma", [factor, scan_state, rest], [self.dtype] * 3, self.dtype)
+        return f"isinf({factor}) ? {rest} : {moved}" if self.dtype.is_float else moved
+
+    def follow(self, first: str, second: str) -> None:
+        """Make the map ``second``, which is two variables, that of ``first`` and then ``second``."""
+        self.w.line(f"{second}_rest = {self.moved(f'{second}_factor', f'{second}_rest', f'{first}_rest')};")
+        self.w.line(f"{second}_factor = {self.product(f'{first}_factor', f'{second}_factor')};")
+
+    def exchange(self, name: str, function: str, at: str, by: str) -> None:
+        """Declare the map ``name`` as that of map ``at`` in another lane."""
+        for part in ("factor", "rest"):
+            self.w.line(f"const {self.ctype} {name}_{part} = {_shuffle(self, function, f'scan_{part}[{at}]', by)};")
+
+
+def _print_recurrence(s: _Recurrence, by: ma.Frag) -> None:
+    """Print a scan with factors."""
+    w, levels = s.w, s.levels
+    with w.braces(""):
+        w.line(f"{s.ctype} scan_factor[{levels.totals}], scan_rest[{levels.totals}];")
+        w.line(f"{s.ctype} scan_before_factor[{levels.totals}], scan_before_rest[{levels.totals}];")
+        _totals(s, by)
+        if levels.lanes.size > 1:
+            _map_lanes(s)
+        if levels.warps.size > 1:
+            _map_warps(s)
+        _states(s, by)
+
+
+def _steps(s: _Recurrence, by: ma.Frag, r: str) -> tuple[str, str]:
+    """The factor and the rest of the step at register ``r``."""
+    layout = s.w.layout(s.op.arg)
+    return s.w.element(by, layout, r), s.w.element(s.op.arg, layout, r)
+
+
+def _totals(s: _Recurrence, by: ma.Frag) -> None:
+    """The map of neighbouring registers, and the one before them, which is none yet."""
+    w = s.w
+    with w.registers("t", s.levels.totals) as t:
+        w.line(f"{s.ctype} scan_all_factor = 1, scan_all_rest = 0;")
+        with w.registers("k", s.levels.low.size) as k:
+            factor, rest = _steps(s, by, s.register(t, k))
+            w.line(f"const {s.ctype} scan_step_factor = {factor}, scan_step_rest = {rest};")
+            w.line(f"scan_all_rest = {s.moved('scan_step_factor', 'scan_step_rest', 'scan_all_rest')};")
+            w.line(f"scan_all_factor = {s.product('scan_all_factor', 'scan_step_factor')};")
+        w.line(f"scan_factor[{t}] = scan_all_factor;")
+        w.line(f"scan_rest[{t}] = scan_all_rest;")
+        w.line(f"scan_before_factor[{t}] = 1;")
+        w.line(f"scan_before_rest[{t}] = 0;")
+
+
+def _map_lanes(s: _Recurrence) -> None:
+    """The map before each lane, and that of all lanes."""
+    w, d = s.w, s.levels.lanes
+    earlier = "__shfl_down_sync" if s.op.reverse else "__shfl_up_sync"
+    w.line(f"const int scan_lane_place = {s.place(w.lane, d)};")
+    mask = (d.size - 1) * d.step
+    last = f"{w.lane} & {31 - mask}" if s.op.reverse else f"{w.lane} | {mask}"
+    with w.registers("t", s.levels.totals) as t:
+        distance = 1
+        while distance < d.size:
+            with w.braces(""):
+                s.exchange("scan_other", earlier, t, str(distance * d.step))
+                w.line(f"{s.ctype} scan_own_factor = scan_factor[{t}], scan_own_rest = scan_rest[{t}];")
+                s.follow("scan_other", "scan_own")
+                w.line(f"scan_factor[{t}] = scan_lane_place >= {distance} ? scan_own_factor : scan_factor[{t}];")
+                w.line(f"scan_rest[{t}] = scan_lane_place >= {distance} ? scan_own_rest : scan_rest[{t}];")
+            distance *= 2
+        with w.braces(""):
+            s.exchange("scan_other", earlier, t, str(d.step))
+            w.line(f"scan_before_factor[{t}] = scan_lane_place >= 1 ? scan_other_factor : 1;")
+            w.line(f"scan_before_rest[{t}] = scan_lane_place >= 1 ? scan_other_rest : 0;")
+        with w.braces(""):
+            s.exchange("scan_all", "__shfl_sync", t, last)
+            w.line(f"scan_factor[{t}] = scan_all_factor;")
+            w.line(f"scan_rest[{t}] = scan_all_rest;")
+
+
+def _map_warps(s: _Recurrence) -> None:
+    """The map before each warp, and that of all: each warp writes its own to scratch, factors before rests.
+
+    After a barrier, a lane reads the map of one warp, and the lanes combine them.
+    """
+    w, d = s.w, s.levels.warps
+    assert s.op.scratch is not None, "the verifier demands scratch where warps split the axis"
+    ctype, count = memory_type(s.dtype), s.levels.totals
+    w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {w.place(s.op.scratch)});")
+    with w.registers("t", count) as t:
+        w.line(f"{scratch_element(w, w.warp, 2 * count, t)} = scan_factor[{t}];")
+        w.line(f"{scratch_element(w, w.warp, 2 * count, f'({t} + {count})')} = scan_rest[{t}];")
+    w.line("__syncthreads();")
+    w.line(f"const int scan_warp_place = {s.place(w.warp, d)};")
+    first = f"{w.warp} - {times(digit_text(w.warp, d.step, d.size, False), d.step)}"
+    turned = f"{d.size - 1} - {w.lane}" if s.op.reverse else w.lane
+    w.line(f"const int scan_read_warp = {first} + {times(f'({turned})', d.step)};")
+    with w.registers("t", count) as t:
+        for part, at, none in (("factor", t, 1), ("rest", f"({t} + {count})", 0)):
+            load = scratch_element(w, "scan_read_warp", 2 * count, at)
+            w.line(f"{s.ctype} scan_part_{part} = {w.lane} < {d.size} ? {load} : {none};")
+        distance = 1
+        while distance < d.size:
+            with w.braces(""):
+                for part in ("factor", "rest"):
+                    other = _shuffle(s, "__shfl_up_sync", f"scan_part_{part}", str(distance))
+                    w.line(f"const {s.ctype} scan_other_{part} = {other};")
+                w.line(f"{s.ctype} scan_own_factor = scan_part_factor, scan_own_rest = scan_part_rest;")
+                s.follow("scan_other", "scan_own")
+                w.line(f"scan_part_factor = {w.lane} >= {distance} ? scan_own_factor : scan_part_factor;")
+                w.line(f"scan_part_rest = {w.lane} >= {distance} ? scan_own_rest : scan_part_rest;")
+            distance *= 2
+        for part, none in (("factor", 1), ("rest", 0)):
+            earlier = _shuffle(s, "__shfl_sync", f"scan_part_{part}", "(scan_warp_place + 31) % 32")
+            w.line(f"const {s.ctype} scan_before_all_{part} = {earlier};")
+            w.line(f"const {s.ctype} scan_earlier_{part} = scan_warp_place > 0 ? scan_before_all_{part} : {none};")
+            w.line(f"scan_{part}[{t}] = {_shuffle(s, '__shfl_sync', f'scan_part_{part}', str(d.size - 1))};")
+        w.line(f"{s.ctype} scan_own_factor = scan_before_factor[{t}], scan_own_rest = scan_before_rest[{t}];")
+        s.follow("scan_earlier", "scan_own")
+        w.line(f"scan_before_factor[{t}] = scan_own_factor;")
+        w.line(f"scan_before_rest[{t}] = scan_own_rest;")
+
+
+def _states(s: _Recurrence, by: ma.Frag) -> None:
+    """Every scan_state from the one before its registers."""
+    w, high = s.w, s.levels.high.size
+    w.line(f"{s.ctype} scan_carry = 0;")
+    with w.registers("t", s.levels.totals) as t:
+        if s.levels.totals > high:
+            w.line(f"if ({t} % {high} == 0) scan_carry = 0;" if high > 1 else "scan_carry = 0;")
+        w.line(f"{s.ctype} scan_state = {s.moved(f'scan_before_factor[{t}]', f'scan_before_rest[{t}]', 'scan_carry')};")
+        with w.registers("k", s.levels.low.size) as k:
+            r = s.register(t, k)
+            factor, rest = _steps(s, by, r)
+            w.line(f"const {s.ctype} scan_step_factor = {factor}, scan_step_rest = {rest};")
+            w.line(f"scan_state = {s.moved('scan_step_factor', 'scan_step_rest', 'scan_state')};")
+            w.line(f"{s.name}[{r}] = scan_state;")
+        w.line(f"scan_carry = {s.moved(f'scan_factor[{t}]', f'scan_rest[{t}]', 'scan_carry')};")
 
 
 #: op class -> what prints it

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+from nautilus.core.common_ops import LEAST_FACTOR
 from nautilus.core.records import dataclass
+from nautilus.core.types import DType
+from nautilus.cuda.ctypes import literal
 from nautilus.cuda.text.matrix import mma
 
 
@@ -24,6 +29,22 @@ def binary(name: str, ptx: str, says: str) -> Helper:
     """A function of two floats by the instruction ``ptx``."""
     body = f'float y; asm("{ptx} %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y;'
     return Helper(f"// {says}\n__device__ __forceinline__ float {name}(float a, float b) {{ {body} }}")
+
+
+def product_of_factors(dtype: str) -> Helper:
+    """The product of two factors of a linear recurrence (``core.common_ops``)."""
+    ctype, suffix = ("float", "f") if dtype == "f32" else ("double", "")
+    least, inf = f"{LEAST_FACTOR!r}{suffix}", literal(math.inf, DType.F32 if dtype == "f32" else DType.F64)
+    return Helper(
+        "// No product of factors that are not 0 underflows, and inf says that a step forgets what is before it.\n"
+        f"__device__ __forceinline__ {ctype} product_of_factors_{dtype}({ctype} a, {ctype} b) {{\n"
+        f"    {ctype} y = a * b;\n"
+        f"    if (!(fabs{suffix}(y) >= {least} && fabs{suffix}(y) <= 2)) {{\n"
+        f"        if (isinf(a) || isinf(b)) y = {inf};\n"
+        f"        else if (a != 0 && b != 0 && fabs{suffix}(y) < {least})\n"
+        f"            y = (a < 0) != (b < 0) ? -{least} : {least};\n"
+        "    }\n    return y;\n}"
+    )
 
 
 def matrix(name: str, ptx: str, a: int, b: int, acc: str, reg: str) -> Helper:

@@ -121,6 +121,8 @@ class _Sizes:
         assert levels is not None
         steps = levels.lanes.size.bit_length() + 1
         wide = 2 if op.arg.type.dtype.bytes == 8 else 1
+        if op.by is not None:
+            return wide * (16 * self.registers(op.arg) + levels.totals * (12 * steps + 16 * levels.warps.size))
         return wide * (2 * self.registers(op.arg) + levels.totals * (3 * steps + 4 * levels.warps.size))
 
     def _mma(self, op: ma.MmaOp) -> float:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from nautilus.core.common_ops import LEAST_FACTOR
 from nautilus.core.expr.nodes import COMBINERS, identity
 from nautilus.core.numerics import Array
-from nautilus.ma_tile.interp.data import UFUNCS, agree, element_numbers, linear
+from nautilus.core.types import DType
+from nautilus.ma_tile.interp.data import UFUNCS, agree, apply, element_numbers, linear, spread
 from nautilus.ma_tile.interp.state.values import Fault, decode, encode
 from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.scan import Digit, ScanLevels, ScanOp, scan_levels
+from nautilus.ma_tile.ir.values import Frag
 
 if TYPE_CHECKING:
     from nautilus.ma_tile.interp.block import BlockRun
@@ -33,6 +36,9 @@ def scan(run: BlockRun, ctx: Context, op: ScanOp) -> None:
     x = run.get(ctx, op.arg)
     if x.shape != run.shape(ctx, layout):
         raise Fault("layout", f"%{op.arg.name} does not have the registers of its layout")
+    if op.by is not None:
+        run.put(ctx, op.result, _stepped(run, ctx, op, op.by, levels, x))
+        return
     ufunc = UFUNCS[COMBINERS[op.combiner].binary]
 
     def combine(a: Array, b: Array) -> Array:
@@ -53,6 +59,97 @@ def scan(run: BlockRun, ctx: Context, op: ScanOp) -> None:
     renamed = layout.renamed(op.axis, op.into)
     agree(result, run.machine.cached(op, "element", lambda: element_numbers(renamed, op.result.type)), op)
     run.put(ctx, op.result, result)
+
+
+_Map: TypeAlias = tuple[Array, Array]  # the factor and the rest of the linear map of some steps
+
+
+def _after(first: _Map, second: _Map) -> _Map:
+    """The map of ``first`` and then ``second``."""
+    product = first[0] * second[0]
+    if _is_float(product):
+        tiny = (np.abs(product) < LEAST_FACTOR) & (first[0] != 0) & (second[0] != 0)
+        least = LEAST_FACTOR * np.sign(first[0]) * np.sign(second[0])
+        forgets = np.isinf(first[0]) | np.isinf(second[0])
+        product = np.where(forgets, np.inf, np.where(tiny, least, product)).astype(product.dtype)
+    return product, _moved(second, first[1])
+
+
+def _is_float(x: Array) -> bool:
+    return x.dtype.kind == "f"
+
+
+def _moved(by: _Map, state: Array) -> Array:
+    """The state after the steps of ``by`` from ``state``."""
+    if not _is_float(state):
+        return np.asarray(by[0] * state + by[1])
+    moved = apply("fma", [by[0], state, by[1]], DType.F64 if state.dtype == np.float64 else DType.F32)
+    return np.asarray(np.where(np.isinf(by[0]), by[1], moved), state.dtype)
+
+
+def _stepped(run: BlockRun, ctx: Context, op: ScanOp, by: Frag, levels: ScanLevels, x: Array) -> Array:
+    """The states of a linear recurrence, in the same four steps, with the maps of steps in place of elements."""
+    layout, order = run.machine.layout(op.arg.layout), levels.registers(op.reverse)
+    with np.errstate(all="ignore"):
+        factors = np.broadcast_to(spread(run.get(ctx, by), layout, by.type.names), x.shape)[:, :, order]
+        taken = x[:, :, order]
+        none = np.ones_like(taken[..., 0]), np.zeros_like(taken[..., 0])
+        total = none
+        for n in range(taken.shape[-1]):
+            total = _after(total, (factors[..., n], taken[..., n]))
+        before = none
+        if levels.lanes.size > 1:
+            before, total = _map_lanes(total, levels.lanes, op.reverse, none)
+        if levels.warps.size > 1:
+            before, total = _map_warps(run, ctx, op, levels, before, total, none)
+        result, carry = np.empty_like(x), none[1][..., 0]
+        for n in range(total[0].shape[-1]):
+            carry = np.zeros_like(carry) if n % levels.high.size == 0 else carry
+            state = _moved((before[0][..., n], before[1][..., n]), carry)
+            for k in range(taken.shape[-1]):
+                state = _moved((factors[..., n, k], taken[..., n, k]), state)
+                result[:, :, order[n, k]] = state
+            carry = _moved((total[0][..., n], total[1][..., n]), carry)
+    agree(result, run.machine.cached(op, "element", lambda: element_numbers(layout, op.result.type)), op)
+    return result
+
+
+def _map_lanes(total: _Map, digit: Digit, reverse: bool, none: _Map) -> tuple[_Map, _Map]:
+    """:func:`_lanes` of maps."""
+    lane = np.arange(32)
+    place = _place(lane, digit, reverse)
+    by, shape = (-digit.step if reverse else digit.step), (1, 32, 1)
+
+    def earlier(x: _Map, distance: int) -> _Map:
+        at = np.clip(lane - distance * by, 0, 31)
+        return x[0][:, at], x[1][:, at]
+
+    distance = 1
+    while distance < digit.size:
+        total = _chosen(place.reshape(shape) >= distance, _after(earlier(total, distance), total), total)
+        distance *= 2
+    last = lane + (digit.size - 1 - place) * by
+    return _chosen(place.reshape(shape) >= 1, earlier(total, 1), none), (total[0][:, last], total[1][:, last])
+
+
+def _chosen(where: Array, a: _Map, b: _Map) -> _Map:
+    return np.where(where, a[0], b[0]), np.where(where, a[1], b[1])
+
+
+def _map_warps(
+    run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, before: _Map, total: _Map, none: _Map
+) -> tuple[_Map, _Map]:
+    """:func:`_warps` of maps: the factors lie before the rests in the scratch of a warp."""
+    found, place = _exchanged(run, ctx, op, levels, np.concatenate(total, axis=2))
+    count, distance = total[0].shape[2], 1
+    maps = [(part[..., :count], part[..., count:]) for part in found]
+    while distance < len(maps):
+        maps = [_after(maps[n - distance], m) if n >= distance else m for n, m in enumerate(maps)]
+        distance *= 2
+    earlier = none
+    for n, m in enumerate(maps):
+        earlier = _chosen((place == n + 1)[:, None, None], m, earlier)
+    return _after(earlier, before), maps[-1]
 
 
 def _registers(x: Array, start: Array, exclusive: bool, combine: _Combine) -> tuple[Array, Array]:
@@ -93,7 +190,20 @@ def _warps(
     run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, before: Array, total: Array, start: Array,
     combine: _Combine,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """The running result before each warp: each writes its totals to scratch, and after a barrier it reads all."""
+    """The running result before each warp, and that of all warps."""
+    parts, place = _exchanged(run, ctx, op, levels, total)
+    earlier = every = np.broadcast_to(start, total.shape)
+    for n, part in enumerate(parts):
+        earlier = np.where((place > n)[:, None, None], combine(earlier, part), earlier)
+        every = combine(every, part)
+    return combine(earlier, before), every
+
+
+def _exchanged(run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, total: Array) -> tuple[list[Array], Ints]:
+    """The totals of the warps in the order of the scan, and the place of each warp in it.
+
+    Each warp writes its totals to scratch, and after a barrier it reads all.
+    """
     dtype, digit = op.result.type.dtype, levels.warps
     if op.scratch is None:
         raise Fault("layout", "warps split a scanned axis and there is no scratch buffer")
@@ -111,14 +221,12 @@ def _warps(
     base, number = run.origin(ctx) + buffer.offset, run.op_number(op)
     run.shared.store(ctx.actor.clock, address(warp), encode(total, dtype), ctx.threads, number)
     run.barriers.complete([ctx.actor])
-    earlier = every = np.broadcast_to(start, total.shape)
+    out: list[Array] = []
     for n in range(digit.size):
         at = first + (digit.size - 1 - n if op.reverse else n) * digit.step
         bits = run.shared.load(ctx.actor.clock, address(at), dtype.bytes, ctx.threads, number)
-        part = np.asarray(decode(bits, dtype), total.dtype)
-        earlier = np.where((place > n)[:, None, None], combine(earlier, part), earlier)
-        every = combine(every, part)
-    return combine(earlier, before), every
+        out.append(np.asarray(decode(bits, dtype), total.dtype))
+    return out, place
 
 
 def _finished(out: Array, before: Array, total: Array, high: int, start: Array, combine: _Combine) -> Array:

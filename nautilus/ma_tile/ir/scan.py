@@ -24,7 +24,7 @@ from nautilus.ma_tile.ir.layout import FragLayout, Ints, Mode
 from nautilus.ma_tile.ir.values import MA, SCRATCH, Frag
 
 
-@op(MA, "scan $combiner $arg over $axis into $into( $reverse)?( $exclusive)?( scratch $scratch)?")
+@op(MA, "scan $combiner $arg( by $by)? over $axis into $into( $reverse)?( $exclusive)?( scratch $scratch)?")
 class ScanOp(CommonScan[Frag]):
     """``scratch``: one element for each warp, total and lane, where warps split the axis."""
 
@@ -69,6 +69,11 @@ class ScanLevels:
         if not reverse:
             return found
         return found.reshape(-1, self.high.size, self.low.size)[:, ::-1, ::-1].reshape(found.shape)
+
+    @property
+    def whole_lanes(self) -> bool:
+        """Whether all lanes of a warp are along the axis where warps are: a scan with factors demands it."""
+        return self.warps.size == 1 or self.lanes.size == 32
 
 
 def scan_levels(layout: FragLayout, axis: str) -> ScanLevels | None:

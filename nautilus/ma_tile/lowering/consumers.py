@@ -99,8 +99,10 @@ class _Split:
                 return replace(op, value=v(op.value), index=tuple(map(self.expr, op.index)), mask=self.mask(op.mask))
             case vr.MapOp():
                 return replace(op, result=v(op.result), args=tuple(map(v, op.args)))
-            case vr.ReduceOp() | vr.ScanOp():
+            case vr.ReduceOp():
                 return replace(op, result=v(op.result), arg=v(op.arg))
+            case vr.ScanOp():
+                return replace(op, result=v(op.result), arg=v(op.arg), by=None if op.by is None else v(op.by))
             case vr.DotOp():
                 acc = None if op.acc is None else v(op.acc)
                 return replace(op, result=v(op.result), a=v(op.a), b=v(op.b), acc=acc)

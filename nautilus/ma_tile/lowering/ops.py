@@ -332,15 +332,18 @@ class Lowering(ABC):
         """A scan in the layout of its operand, or in one that has the digits that a scan needs."""
         arg = self.any_form(op.arg)
         levels = scan_levels(self.b.layouts[arg.layout], op.axis)
-        if levels is None:
+        if levels is None or (op.by is not None and not levels.whole_lanes):
             rest = [a for a in op.arg.type.axes if a.name != op.axis]
             along = [a for a in op.arg.type.axes if a.name == op.axis]
             arg = self.get(op.arg, spread([*rest, *along], 1, self.b.warps))
             levels = scan_levels(self.b.layouts[arg.layout], op.axis)
         assert levels is not None, "the last axis of a spread layout has the digits of a scan"
         out = self.b.frag(op.result.name, op.result.type, self.b.layouts[arg.layout].renamed(op.axis, op.into))
-        scratch = self.scratch(out, levels.totals) if levels.warps.size > 1 else None
-        made = ma.ScanOp(out, op.combiner, arg, op.axis, op.into, op.reverse, op.exclusive, op.span, scratch)
+        layout = self.b.layouts[arg.layout]
+        by = None if op.by is None else self.get(op.by, layout.project(op.by.type.names))
+        totals = levels.totals if by is None else 2 * levels.totals
+        scratch = self.scratch(out, totals) if levels.warps.size > 1 else None
+        made = ma.ScanOp(out, op.combiner, arg, op.axis, op.into, op.reverse, op.exclusive, op.span, by, scratch)
         self.b.emit(made)
         self._record(op.result, out)
 

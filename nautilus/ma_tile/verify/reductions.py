@@ -49,7 +49,8 @@ def _factors(s: KernelScope, op: ReduceOp, layout: FragLayout) -> None:
 def scan(s: KernelScope, op: ScanOp) -> None:
     """The layout has the digits that a scan needs; scratch is declared if warps split the axis."""
     layout, t = s.use(op.arg), op.arg.type
-    s.need(op.axis in t.names and op.into not in t.names, "a scan leads to a new axis", f"{op.axis} into {op.into}")
+    named = op.axis in t.names and (op.into not in t.names if op.by is None else op.into == op.axis)
+    s.need(named, "a scan leads to a new axis", f"{op.axis} into {op.into}")
     wanted = frozenset(TileAxis(op.into, a.size) if a.name == op.axis else a for a in t.axes)
     s.need(frozenset(op.result.type.axes) == wanted, "a scan keeps the other axes", f"%{op.result.name}")
     _typed(s, op)
@@ -59,7 +60,15 @@ def scan(s: KernelScope, op: ScanOp) -> None:
     own = s.define(op.result)
     s.need(same_map(own, layout.renamed(op.axis, op.into)), "a scan keeps the layout", f"%{op.result.name}")
     s.need(levels.warps.size == 1 or op.scratch is not None, "warps that split a scanned axis need scratch", "")
-    _scratch(s, op, layout.warps * levels.totals * 32, "total")
+    each = 1
+    if op.by is not None:
+        each, factors = 2, s.use(op.by)
+        s.need(levels.whole_lanes, "the warps of a scan with factors have whole lanes", f"#{op.arg.layout}")
+        plain = op.combiner == "sum" and not op.exclusive and op.by.type.dtype is op.result.type.dtype
+        s.need(plain, "a scan with factors is an inclusive sum of their type", f"%{op.by.name}")
+        fits = set(op.by.type.names) <= set(t.names) and same_map(factors, layout.project(op.by.type.names))
+        s.need(fits, "factors have the layout of a scan", f"%{op.by.name}")
+    _scratch(s, op, layout.warps * levels.totals * each * 32, "total")
 
 
 def _typed(s: KernelScope, op: ReduceOp | ScanOp) -> None:

@@ -246,9 +246,21 @@ def outside_of_step(read: Sequence[Expr], write: Sequence[Expr], shared: Sequenc
     """
     for n, loop in enumerate(shared):
         for r, w in zip(read, write, strict=True):
-            if loop.kind is Kind.SEQ and free_vars(w) == {loop.var}:
+            if loop.kind.is_ordered and free_vars(w) == {loop.var}:
                 a, b = affine(r), affine(w)
                 gap = None if a is None or b is None else a - b
                 if gap is not None and not gap.terms and gap.const:
                     return tuple(shared[:n])
     return tuple(shared)
+
+
+def neighbour(e: Expr, name: str) -> Expr:
+    """The variable ``name`` for the position ``e`` of the step before in a scan along it; another ``e`` as it is."""
+    match e:
+        case Op(op="sub" | "add", args=(Var(name=var) as step, Const(value=1))) if var == name:
+            return step
+        case Op(op="add", args=(Const(value=-1 | 1), Var(name=var) as step)) if var == name:
+            return step
+        case Op(op="add", args=(Var(name=var) as step, Const(value=-1))) if var == name:
+            return step
+    return e

@@ -189,8 +189,8 @@ class _Run:
                 self.statement(s, at)
                 continue
             lo, hi, guards = self._range(s, at)
-            if s.kind is Kind.SEQ:
-                for i in range(lo, hi):
+            if s.kind.is_ordered:
+                for i in s.kind.order(lo, hi):
                     self.block(s.body, at.with_axis(Range(s.var, i, 1), guards))
             elif lo < hi:
                 self.block(s.body, at.with_axis(Range(s.var, lo, hi - lo), guards))
@@ -416,7 +416,7 @@ def _pieces(axes: tuple[Range, ...], limit: int, order: Sequence[int]) -> Iterat
 def _volume(loops: tuple[Loop, ...]) -> int:
     total = 1
     for loop in loops:
-        if loop.kind is not Kind.SEQ:
+        if not loop.kind.is_ordered:
             hi = getattr(loop.hi, "value", None)
             total *= int(hi) if isinstance(hi, int) else _BIG_TILE
     return total
@@ -450,4 +450,4 @@ def _private(k: Kernel, name: str) -> frozenset[str]:
             continue
         indexed |= frozenset[str]().union(*(free_vars(i) for at in index for i in at))
         common = loops if common is None else common_loops(common, loops)
-    return frozenset(loop.var for loop in common or () if loop.kind is not Kind.SEQ and loop.var not in indexed)
+    return frozenset(loop.var for loop in common or () if not loop.kind.is_ordered and loop.var not in indexed)

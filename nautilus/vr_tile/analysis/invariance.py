@@ -151,9 +151,10 @@ class Forms:
                 f = self.of(arg)
                 kept = combiner in ("max", "min") or (combiner == "sum" and f.kind == "scale")
                 return f if kept or f.kind in ("fixed", "open") else BROKEN
-            case ScanOp(arg=arg):
+            case ScanOp(arg=arg, by=by):
                 f = self.of(arg)
-                return f if f.kind in ("fixed", "open") else BROKEN
+                kept = f.kind in ("fixed", "open") and (by is None or self.of(by) == FIXED)
+                return f if kept else BROKEN
             case DotOp(a=a, b=b, acc=acc):
                 product = _sum(self.of(a), self.of(b), "scale")
                 return product if acc is None else self._joined(product, self.of(acc), None, self.number(acc))

@@ -116,8 +116,8 @@ class Ranges:
                 return joined(value_limits(r.type.dtype), EMPTY if mask is None else (0.0, 0.0))
             case MapOp():
                 return self._map(op)
-            case ScanOp(exclusive=True):
-                return EVERYTHING  # the first element is the identity
+            case ScanOp(exclusive=exclusive, by=by) if exclusive or by is not None:
+                return EVERYTHING  # the first element is the identity, or the state of a recurrence
             case ReduceOp(combiner=combiner, arg=arg) | ScanOp(combiner=combiner, arg=arg):
                 axes = op.axes if isinstance(op, ReduceOp) else (op.axis,)
                 count = float(math.prod(a.size for a in arg.type.axes if a.name in axes))

@@ -69,6 +69,12 @@ class Emitter:
         self.emit(ScanOp(v, combiner, arg, *axes, reverse, exclusive, self.span))
         return v
 
+    def recurrence(self, rest: Value, by: Value, axis: str, reverse: bool, hint: str = "") -> Value:
+        """The states of a linear recurrence along ``axis`` with the factors ``by``."""
+        v = self.fresh(rest.type, hint)
+        self.emit(ScanOp(v, "sum", rest, axis, axis, reverse, False, self.span, by))
+        return v
+
     def dot(
         self, a: Value, b: Value, acc: Value | None, axes: Sequence[str], hint: str = "", mask: Value | None = None,
         terms: int | None = None,

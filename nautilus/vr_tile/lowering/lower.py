@@ -45,13 +45,14 @@ from nautilus.vr_tile.lowering.regions import (
     Region,
     chained,
     exposed,
-    flat,
     locals_of,
     prepare,
     unread,
+    unwrapped,
     written,
+    zero_of,
 )
-from nautilus.vr_tile.lowering.scans import Scan, scan_of
+from nautilus.vr_tile.lowering.scans import Scan, scan_of, steps_of
 
 
 def lower(p: Program, vector_dots: bool = False, schedule: Schedule | None = None) -> TileModule:
@@ -163,7 +164,7 @@ class _Lower:
         """The local over all its axes. A local that is not written yet is 0, which no result uses."""
         t = self.types[name]
         if name not in self.b.env:
-            return self.b.const(_zero(t.dtype), t, name)
+            return self.b.const(zero_of(t.dtype), t, name)
         v = self.b.env[name]
         if v.name in self.constants and v.type != t:
             return self.b.const(self.constants[v.name], t, name)
@@ -173,6 +174,8 @@ class _Lower:
     def point(self, p: Point) -> None:
         self.b.statement(p.stmt.span)
         match p.stmt:
+            case Store(buffer=buffer) if buffer in self.locals and p.ordered:
+                self.states(p.stmt, p.ordered)
             case Store(buffer=buffer) if buffer in self.locals:
                 self.assign(p.stmt)
             case Store():
@@ -221,6 +224,16 @@ class _Lower:
         keep = [c for c in conjuncts(s.guard or TRUE) if (c, s.buffer) not in self.unread]
         self.set(s.buffer, v, keep)
 
+    def states(self, s: Store, axis: str) -> None:
+        """The states of a linear recurrence along ``axis``, one of which ``s`` stores in each step."""
+        t = self.types[s.buffer]
+        keep = [c for c in conjuncts(s.guard or TRUE) if (c, s.buffer) not in self.unread]
+        found = steps_of(s, axis, self.b.axes[axis].size)
+        if keep or found is None:
+            raise UnsupportedError("a scan that is no linear recurrence of whole rows", s.buffer, s.span)
+        rest, by = self.b.spread(self.b.value(found.rest), t.names), self.b.value(found.factor)
+        self.b.env[s.buffer] = self.b.recurrence(rest, by, axis, found.reverse, s.buffer)
+
     def set(self, name: str, v: Value, guard: Sequence[Expr]) -> None:
         """Assign ``v`` to the local where ``guard`` holds."""
         cond = self.condition(guard)
@@ -242,7 +255,7 @@ class _Lower:
     # -- reductions ---------------------------------------------------------------------------
     def update(self, p: Point, s: Update) -> None:
         b = self.b
-        value, more = _unwrapped(s.op, s.value)
+        value, more = unwrapped(s.op, s.value)
         guard = [c for c in (*conjuncts(s.guard or TRUE), *more) if b.known(c) != TRUE]
         outer = [c for c in guard if not b.names(c) & p.reduced and (c, s.buffer) not in self.unread]
         outer = [c for c in outer if not self.is_free(s, value, c, p.reduced)]
@@ -331,7 +344,7 @@ class _Lower:
             terms = [(True, e)]
         total = start
         for plus, term in terms:
-            inner, more = _unwrapped("sum", term)
+            inner, more = unwrapped("sum", term)
             conds = [*guard, *more]
             found = self.matched(term, reduced, guard)
             if found is None:
@@ -353,7 +366,7 @@ class _Lower:
     def matched(self, term: Expr, reduced: frozenset[str], guard: Sequence[Expr]) -> Contraction | None:
         """``term`` as a contraction, if every condition can be applied to one of its operands; else None."""
         b = self.b
-        inner, more = _unwrapped("sum", term)
+        inner, more = unwrapped("sum", term)
         found = contraction(inner, reduced, b.names, self.vector_dots)
         if found is None:
             return None
@@ -480,21 +493,8 @@ class _Lower:
         v = b.value(e)
         cond = self.condition(mine)
         if cond is not None:
-            v = b.select(cond, v, b.const(_zero(v.type.dtype), TileType(v.type.dtype)))
+            v = b.select(cond, v, b.const(zero_of(v.type.dtype), TileType(v.type.dtype)))
         return b.spread(v, axes)
 
 
 _KEEP_ZERO = frozenset(f.name for f in FUNCTIONS.values() if f.keeps_zero)
-
-
-def _zero(dtype: DType) -> int | float | bool:
-    return False if dtype is DType.BOOL else 0.0 if dtype.is_float else 0
-
-
-def _unwrapped(op: str, e: Expr) -> tuple[Expr, list[Expr]]:
-    """The value and the conditions of nested ``select(c, x, identity)`` in a reduction: ``x`` guarded by ``c``."""
-    more: list[Expr] = []
-    while isinstance(e, Op) and e.op == "select" and e.args[2] == identity(op, e.dtype):
-        more += conjuncts(flat(e.args[0]))
-        e = e.args[1]
-    return e, more

@@ -13,20 +13,30 @@ from typing import TypeAlias
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.conditions import negated
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, substitute, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, identity, substitute, walk
 from nautilus.core.index.simplify import FALSE, TRUE, conjuncts, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
+from nautilus.core.types import DType
 from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One statement under the tile axes ``axes`` (of size > 1); ``reduced`` names those that it reduces over."""
+    """One statement under the tile axes ``axes`` (of size > 1); ``reduced`` names those that it reduces over.
+
+    ``ordered``: the axis of a scan, along which a store reads the element of the step before.
+    """
 
     stmt: Store | Update
     reduced: frozenset[str]
     axes: frozenset[str] = frozenset()
+    ordered: str = ""
+
+    @property
+    def loads(self) -> list[Load]:
+        """What the statement reads, but for the element of the step before in a scan."""
+        return [x for x in _loads(self.stmt) if not (self.ordered and x.buffer == self.stmt.buffer)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,12 @@ def _nodes(
                 inner, name = _tile_axis(s, env, axes)
                 more = {name} if name and kind is Kind.TILE_RED else set()
                 here = around | {name} if name else around
+                if kind.is_scan and name:
+                    (only,) = s.body
+                    if isinstance(only, Loop):
+                        raise UnsupportedError("a loop in a scan", s.var, s.span)
+                    yield Point(_unnested(_substituted(only, inner)), reduced, here, name)
+                    continue
                 yield from _nodes(s.body, inner, reduced | more, axes, here, True)
             case Loop():
                 if inside or s.kind is Kind.GRID:
@@ -156,7 +172,7 @@ def locals_of(nodes: Sequence[Node], names: Collection[str], axes: Collection[st
     """
     found: dict[str, tuple[str, ...]] = {}
     for p in points(nodes):
-        accesses = [(x.buffer, x.index) for x in _loads(p.stmt)] + [(p.stmt.buffer, p.stmt.index)]
+        accesses = [(x.buffer, x.index) for x in p.loads] + [(p.stmt.buffer, p.stmt.index)]
         for name, index in accesses:
             if name not in names:
                 continue
@@ -169,7 +185,7 @@ def locals_of(nodes: Sequence[Node], names: Collection[str], axes: Collection[st
 
 def _uses(p: Point, names: Collection[str]) -> set[str]:
     """The locals whose current value the statement uses."""
-    used = {x.buffer for x in _loads(p.stmt) if x.buffer in names}
+    used = {x.buffer for x in p.loads if x.buffer in names}
     if p.stmt.buffer in names and (isinstance(p.stmt, Update) or p.stmt.guard is not None):
         used.add(p.stmt.buffer)
     return used
@@ -222,7 +238,8 @@ def _unread_in(every: Sequence[Point], c: Expr, names: frozenset[str], excluded:
     while True:
         used: set[str] = set()
         for p in every:
-            if c in conjuncts(p.stmt.guard or TRUE) or (p.stmt.buffer in excluded and not names & p.reduced):
+            combined = p.reduced | {p.ordered}
+            if c in conjuncts(p.stmt.guard or TRUE) or (p.stmt.buffer in excluded and not names & combined):
                 continue
             used |= {x for e in _expressions(p.stmt) for x in _chosen(e, c)} & excluded
         if not used:
@@ -282,3 +299,17 @@ def _same(x: Node, y: Node, env: Mapping[str, Expr]) -> bool:
         ends = [(x.loop.lo, y.loop.lo), (x.loop.hi, y.loop.hi)]
         return all(e == substitute(f, env) for e, f in ends) and _alike(x.body, y.body, inner)
     return False
+
+
+def unwrapped(op: str, e: Expr) -> tuple[Expr, list[Expr]]:
+    """The value and the conditions of nested ``select(c, x, identity)`` in a reduction: ``x`` guarded by ``c``."""
+    more: list[Expr] = []
+    while isinstance(e, Op) and e.op == "select" and e.args[2] == identity(op, e.dtype):
+        more += conjuncts(flat(e.args[0]))
+        e = e.args[1]
+    return e, more
+
+
+def zero_of(dtype: DType) -> int | float | bool:
+    """The zero of a type."""
+    return False if dtype is DType.BOOL else 0.0 if dtype.is_float else 0

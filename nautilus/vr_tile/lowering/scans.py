@@ -1,15 +1,23 @@
-"""Scans among the updates of tiles: ``A[t] op= f(u) where u <= t`` (:mod:`nautilus.core.index.prefixes`).
+"""Scans among the statements of tiles.
 
-The tiles of ``u`` and of ``t`` have one size.  Without scans the lowering would make a tile over both axes.
+An update ``A[t] op= f(u) where u <= t`` is one (:mod:`nautilus.core.index.prefixes`).  The tiles of ``u`` and of ``t``
+have one size.  Without scans the lowering would make a tile over both axes.
+
+A store ``h[t] = a * h[t - 1] + b`` in a ``tile.seq`` loop is a scan with factors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nautilus.core.expr.nodes import Expr
+from nautilus.core.expr.build import calc, number
+from nautilus.core.expr.nodes import Const, Expr, Var, loads
+from nautilus.core.index.linear import linear
 from nautilus.core.index.prefixes import Prefix, only_prefix
+from nautilus.core.index.simplify import FALSE, simplify
 from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.states.linear_states import left_out, linear_part, other_part
+from nautilus.scalar.ir import Store
 from nautilus.vr_tile.lowering.build import Builder
 
 
@@ -32,3 +40,41 @@ def scan_of(b: Builder, e: Expr, reduced: frozenset[str], guard: Sequence[Expr])
             if found is not None and found[1].scans:
                 return Scan(u, t, found[1], found[0])
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps of a linear recurrence: ``factor * before + rest``, in which a factor of inf forgets what is before.
+
+    ``reverse``: from the last position on.
+    """
+
+    factor: Expr
+    rest: Expr
+    reverse: bool
+
+
+def steps_of(s: Store, axis: str, size: int) -> Steps | None:
+    """The steps of the store ``s`` along ``axis``, of ``size`` positions; None where they are not linear.
+
+    Nothing is before the first position, so that the factor of its step may be any finite number.
+    """
+    found = {ld for ld in loads(s.value) if ld.buffer == s.buffer}
+    if len(found) != 1:
+        return None
+    (before,) = found
+    gaps = [linear(e) - linear(own) for e, own in zip(before.index, s.index, strict=True) if own == Var(axis)]
+    if len(gaps) != 1 or gaps[0].terms or abs(gaps[0].const) != 1:
+        return None
+    reverse, dtype = gaps[0].const == 1, s.value.dtype
+    factor = linear_part(s.value, before, number(1, dtype))
+    if factor is None:
+        return None
+    forgets = left_out(s.value, before) if dtype.is_float else None
+    later = {axis: (1, size - 1)} if not reverse else {}
+    if not loads(factor):
+        factor = simplify(factor, later)
+    if forgets is not None and (forgets := simplify(forgets, later)) != FALSE:
+        factor = calc("select", forgets, Const(float("inf"), dtype), factor)
+    rest = other_part(s.value, before)
+    return Steps(factor, number(0, dtype) if rest is None else rest, reverse)

@@ -96,7 +96,8 @@ def _key(op: ValueOp) -> Hashable:
         case ReduceOp(combiner=combiner, arg=arg, axes=axes):
             return ("reduce", combiner, arg.name, frozenset(axes), t)
         case ScanOp(combiner=combiner, arg=arg, axis=axis):
-            return ("scan", combiner, arg.name, axis, op.reverse, op.exclusive, t)
+            by = None if op.by is None else op.by.name
+            return ("scan", combiner, arg.name, axis, op.reverse, op.exclusive, by, t)
         case DotOp(a=a, b=b, acc=acc, axes=axes, mask=mask, parts=parts, terms=terms):
             names = sorted((a.name, b.name))
             more = [None if v is None else v.name for v in (acc, mask)]

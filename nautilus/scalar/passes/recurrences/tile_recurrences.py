@@ -59,6 +59,7 @@ from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
 from nautilus.scalar.rewriting import grid_chain, map_kernels, map_statements, nest, with_body
 from nautilus.scalar.rewriting.recurrence_reads import Steps
+from nautilus.scalar.rewriting.recurrence_scans import scan_form, scan_kernel
 from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip
 from nautilus.targets.limits import limits
 
@@ -159,7 +160,7 @@ def _has_tiles(k: Kernel) -> bool:
     while stack:
         s = stack.pop()
         if isinstance(s, Loop):
-            if s.kind.is_tile or s.kind is Kind.GRID:
+            if s.kind in (Kind.TILE, Kind.GRID):
                 return True
             stack += s.body
     return False
@@ -169,6 +170,11 @@ def _tiled(
     program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
     """``k`` in tiled form, and tensors that it stores."""
+    if (scan := scan_form(k)) is not None:
+        others = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
+        kept = {b.name for b in program.buffers if b.space is Space.OUTPUT or b.name in others}
+        known = {b.name for b in program.buffers} | {p.name for p in program.params}
+        return scan_kernel(program, k, scan, kept & writes_of(k), known), ()
     shared: list[Loop] = []
     body = k.body
     while isinstance(body[0], Loop) and body[0].kind is Kind.PAR:

@@ -1,0 +1,104 @@
+"""``scan-tiles``: linear recurrences along contiguous rows, each of which fits in a tile, become scans of tiles.
+
+The steps of a recurrence run one after another, and each lane reads a row of its own, so that neighbouring lanes read
+memory a row apart.  Where all states are linear (:mod:`nautilus.scalar.analysis.states.linear_states`),
+``h = a * h' + b``, steps are linear maps, which are combined in any order, as a running sum is.  This pass makes the
+loop over the steps a ``tile.seq`` loop, and ``tile-recurrences`` gives a block a tile of whole rows, whose tensors are
+read once.
+
+Legality.  ``|a| <= 1`` is proved, as in ``chunk-recurrences``, so that no product of factors overflows.  A step that
+leaves the state out by a condition forgets inf and NaN (:class:`nautilus.core.common_ops.CommonScan`).  What else a
+step computes is elementwise, and reads of the states those of the same step alone.
+
+Profitability.  A row takes the time of its memory, where steps one after another take at least that of their latency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.nodes import Expr, Op, Var, free_vars, loads
+from nautilus.core.index.linear import linear
+from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
+from nautilus.scalar.analysis.definitions import is_recurrence
+from nautilus.scalar.analysis.states.linear_states import State, linear_states, steps_back
+from nautilus.scalar.analysis.states.recurrences import Form, form_of
+from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, expressions, extent, statements
+from nautilus.scalar.passes.recurrences.chunk_recurrences import bounded
+from nautilus.scalar.rewriting import map_kernels, nest, with_body
+
+LEAST, MOST = 64, 8192  # elements of a row
+MEMBERS = 8  # tensors of a recurrence, whose tiles share the registers of a block
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTiles(CertifyingPass[Program]):
+    """Make scans of tiles; ``spec``: the Spec, whose facts bound inputs and scalars; ``least``: elements of a row."""
+
+    spec: Promises | None = None
+    least: int = LEAST
+
+    name = "scan-tiles"
+    sees_recurrences = True
+
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program with scans in the place of such recurrences, and a certificate for each state."""
+        certificates: list[Certificate] = []
+        given = promised_ranges(self.spec)
+
+        def scanned(k: Kernel) -> Kernel:
+            form = form_of(k) if is_recurrence(k) else None
+            states = None if form is None else scan_states(form)
+            if form is None or states is None or not self.least <= (extent(form.step) or 0) <= MOST:
+                return k
+            if not along_rows(form) or not all(bounded(program, form, s, given) for s in states):
+                return k
+            certificates.extend(map(_certificate, states))
+            step: tuple[Stmt, ...] = (replace(form.step, kind=Kind.TILE_SEQ),)
+            return with_body(k, nest(form.shared, step))
+
+        return map_kernels(program, scanned), tuple(certificates)
+
+
+def scan_states(form: Form) -> tuple[State, ...] | None:
+    """The states of a recurrence whose steps are stores; None where it is no scan."""
+    found = list(statements(form.step.body))
+    if len(found) > MEMBERS or any(loops or not isinstance(s, Store) or s.guard is not None for loops, s in found):
+        return None
+    names = [s.buffer for _, s in found]
+    states = linear_states(form) if len(set(names)) == len(names) else None
+    if states is None:
+        return None
+    written = {s.buffer: s.index for _, s in found}
+    own = {s.name for s in states}
+    for _, s in found:
+        reads = [ld for e in expressions(s) for ld in loads(e) if ld.buffer in written]
+        if any(steps_back(form, written, ld) != 0 and not (ld.buffer == s.buffer and s.buffer in own) for ld in reads):
+            return None
+    return states
+
+
+def along_rows(form: Form) -> bool:
+    """Whether the elements of neighbouring steps are neighbours in every tensor that has steps."""
+    name = form.step.var
+    places = [s.index for _, s in statements(form.step.body)]
+    places += [ld.index for _, s in statements(form.step.body) for e in expressions(s) for ld in loads(e)]
+    having = [index for index in places if any(name in free_vars(e) for e in index)]
+    return all(_is_row(index, name) for index in having)
+
+
+def _is_row(index: tuple[Expr, ...], name: str) -> bool:
+    *others, last = index
+    found = linear(last)
+    alone = all(atom == Var(name) or name not in free_vars(atom) for atom in found.terms)
+    return alone and abs(found.slope(name)) == 1 and not any(name in free_vars(e) for e in others)
+
+
+def _certificate(state: State) -> Certificate:
+    dtype = state.value.dtype
+    after = Op("add", (state.factor(state.before), state.rest), dtype)
+    proof = "a step is a linear map of its state, and steps that follow each other are the map that they make together"
+    return Certificate("scan-tiles", state.name, state.value, after, (), (), (), proof, state.store.span)

@@ -1,0 +1,67 @@
+"""``scan-tiles`` at all levels: the states of steps one after another, inf and NaN where these have them.
+
+What it makes: ``scan_tiles.scalar``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from nautilus.check.inputs import generate
+from nautilus.frontend.semantics.check import load_text
+from nautilus.frontend.spec import Spec
+from nautilus.ma_tile.interp.module import run_module as run_memory
+from nautilus.ma_tile.lowering.lower import lower_module
+from nautilus.scalar.interp.program import run_program
+from nautilus.scalar.ir import Program
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.recurrences.scan_tiles import ScanTiles
+from nautilus.scalar.passes.recurrences.tile_recurrences import TileRecurrences
+from nautilus.vr_tile.interp import run_module as run_tiles
+from nautilus.vr_tile.lowering.lower import lower as lower_tiles
+from tests.scalar.passes.recurrences.test_chunk_recurrences import same_special_values, spoilt
+
+GATE = """
+dim B = 3, T = {T}
+input x: f32[B, T], g: f32[B, T]
+output h: f32[B, T]
+recur h[b, t] = sigmoid(g[b, t]) * h[b, t - 1] + x[b, t] if t > 0 else x[b, 0]
+"""
+CASES = {
+    "lanes and registers": GATE.format(T=150),
+    "warps and high registers": GATE.format(T=1100).replace("B = 3", "B = 1"),
+    "several rows": GATE.format(T=64),
+    "resets, from the last step on": """
+dim B = 3, T = 150
+input x: f32[B, T], d: bool[B, T]
+output h: f32[B, T]
+recur h[b, t] = x[b, t] + (0 if d[b, t] else 0.9 * h[b, t + 1]) if t < T - 1 else x[b, T - 1]
+""",
+    "products of factors that underflow": """
+dim B = 2, T = 300
+input x: f32[B, T], g: f32[B, T]
+output h: f32[B, T]
+recur h[b, t] = -1e-3 * sigmoid(g[b, t]) * h[b, t - 1] + x[b, t] if t > 0 else x[b, 0]
+""",
+}
+
+
+def scanned(spec: Spec) -> tuple[Program, Program]:
+    before = lower(spec)
+    after, certificates = ScanTiles(spec).derive(before)
+    assert certificates
+    return before, TileRecurrences().apply(after)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_levels_have_the_states_of_the_steps(name: str) -> None:
+    spec = load_text(CASES[name])
+    before, after = scanned(spec)
+    given = spoilt(generate(spec, "random", 1), 1)
+    numbers = {**given.scalars, **given.sizes}
+    want = run_program(before, given.arrays, numbers, "typed")
+    tiles = lower_tiles(after)
+    memory = lower_module(tiles, None, "sm_90a")
+    found = run_program(after, given.arrays, numbers, "typed"), run_tiles(tiles, given.arrays, numbers, "typed")
+    for got in (*found, run_memory(memory, given.arrays, numbers)):
+        same_special_values(spec, want, got)
