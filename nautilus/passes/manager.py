@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from nautilus.core.certificate import Certificate
 from nautilus.core.errors import NautilusError, ScheduleError, VerifyError
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
-from nautilus.core.passes import CertifyingPass
+from nautilus.core.passes import certifies
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import Results, Same, first_equal
 from nautilus.core.schedule import Schedule
@@ -251,7 +251,7 @@ class Step:
         if self.spec is None:
             return made(module, **options), ()
         instance = made(**options)
-        found = instance.derive(module) if isinstance(instance, CertifyingPass) else (instance.apply(module), ())
+        found = instance.derive(module) if certifies(made) else (instance.apply(module), ())
         return beside_params(*found) if isinstance(found[0], Program) else found
 
 
@@ -371,5 +371,11 @@ class Pipeline:
             try:
                 instrument.after(record)
             except VerifyError as error:
-                error.add_note(f"after pass {step.stage.name}/{step.name}")
+                if not hasattr(error, "__notes__"):  # else the step is named that the instrument has found
+                    error.add_note(step_note(step.stage.name, step.name))
                 raise
+
+
+def step_note(stage: str, step: str) -> str:
+    """The note that names the step whose result is illegal."""
+    return f"after pass {stage}/{step}"

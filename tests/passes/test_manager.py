@@ -16,7 +16,7 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.driver import Request, compile_file
 from nautilus.passes.dumps import read_header
-from nautilus.passes.instruments import DumpDir, Print, Time, Verify
+from nautilus.passes.instruments import DumpDir, Print, Time, Verify, VerifyStages
 from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.manager import Context, Pipeline, Price, Record, forget_trials, steps
 from nautilus.passes.pipelines import MA_TILE, STAGES, Only
@@ -42,6 +42,17 @@ def test_verify_names_the_pass() -> None:
     with pytest.raises(VerifyError) as error:
         Pipeline([Verify()]).run(steps(fake.STAGE), "9", Context(arch="sm_80"))
     assert error.value.__notes__ == ["after pass fake/by-arch"]
+
+
+def test_a_stage_is_verified_at_its_end_and_the_first_illegal_step_is_named() -> None:
+    instrument = VerifyStages()
+    assert Pipeline([instrument]).run(steps(fake.STAGE), "4", Context(arch="sm_80"))[0] == 50
+    assert not instrument.records, "the next stage begins without them"
+    with pytest.raises(VerifyError) as error:
+        Pipeline([instrument]).run(steps(fake.STAGE), "9", Context(arch="sm_80"))
+    with pytest.raises(VerifyError) as again:  # as where the step after it fails
+        instrument.find()
+    assert error.value.__notes__ == again.value.__notes__ == ["after pass fake/by-arch"]
 
 
 def test_an_error_inside_a_pass_names_it() -> None:
