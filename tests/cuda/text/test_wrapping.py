@@ -40,3 +40,9 @@ def test_a_line_without_a_place_in_its_second_half_is_broken_in_its_first() -> N
     assert len(line) > 140 and max(map(len, found)) <= 140 and found[0] == "        default: return"
     assert code("\n".join(found)) == code(line)
     assert wrapped(f"{' ' * 8}{LONG * 8};") == f"{' ' * 8}{LONG * 8};"  # no place at all
+
+
+def test_the_arguments_of_a_template_stay_together() -> None:
+    place = f"(n0 * 512 + {LONG}a < 1000000 ? *reinterpret_cast<const u32*>({LONG}b + (({LONG}c * 2) + ((r * 128) * 2))"
+    found = wrapped(f"        {LONG}d[r] = __uint_as_float({place} : (u32)0));").splitlines()
+    assert len(found) > 1 and not any(line.endswith("<const") for line in found)
