@@ -43,6 +43,7 @@ def test_a_line_without_a_place_in_its_second_half_is_broken_in_its_first() -> N
 
 
 def test_the_arguments_of_a_template_stay_together() -> None:
-    place = f"(n0 * 512 + {LONG}a < 1000000 ? *reinterpret_cast<const u32*>({LONG}b + (({LONG}c * 2) + ((r * 128) * 2))"
-    found = wrapped(f"        {LONG}d[r] = __uint_as_float({place} : (u32)0));").splitlines()
-    assert len(found) > 1 and not any(line.endswith("<const") for line in found)
+    value = "*reinterpret_cast<const u32*>(a + ((n0 * 512 + n_n) * 2) + ((r * 128) * 2))"
+    line = f"        a_tile[r] = __uint_as_float((n0 * 512 + at_n_ < 1000000 ? {value} : (u32)0));"
+    found = wrapped(line).splitlines()
+    assert len(found) == 2 and not found[0].endswith("<const")

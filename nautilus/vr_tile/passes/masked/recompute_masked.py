@@ -294,7 +294,8 @@ class _Rewrite:
         body = tuple(each_op(op, moved) for op in exact.body)
         needed = self.needed(p, here, moved)
         p.emit(ForOp((), again, integer(0), calc("mul", needed, parts), (), body, (), None, k.span))
-        loop = ForOp((), t, integer(0), calc("mul", some, each) if each > 1 else some, (), tuple(p.out), (), None, k.span)
+        count = calc("mul", some, each) if each > 1 else some
+        loop = ForOp((), t, integer(0), count, (), tuple(p.out), (), None, k.span)
         grid = (GridAxis(block, extent_expr(blocks(self.tiles, each))),)
         name = fresh(recomputing(k.name), self.names)
         return TileKernel(name, grid, p.kernel.axes, (*outer, loop), k.span)
