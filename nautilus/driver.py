@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, VerifyError, first_line
+from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
 from nautilus.core.records.stack import with_large_stack
 from nautilus.passes.attempts import Repeated, Resources, check_resources, next_attempt, next_request, note_spills
-from nautilus.passes.compilation import Request, Result
+from nautilus.passes.compilation import Request, Result, verifiers
 from nautilus.passes.inputs import forget_all, read_input
-from nautilus.passes.instruments import Verify, VerifyLater, VerifyStages
+from nautilus.passes.instruments import Verify, VerifyLater
 from nautilus.passes.manager import Instrument, Pipeline, steps
 from nautilus.passes.pipelines import MA_TILE, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
@@ -55,7 +55,7 @@ def compile_variant(
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
     lookup_failure, repeated, refused = "", Repeated(), request.refused
     while True:
-        result, checks = Result(request.context), _verifiers(request)
+        result, checks = Result(request.context), verifiers(request)
         try:
             known = [Refused(refused)] if request.refused else []
             pipeline = Pipeline([*checks, repeated, *known, *instruments], kept=kept)
@@ -71,22 +71,6 @@ def compile_variant(
             refused += refusal(error, result.context.schedule)
             request, repeated = next_attempt(request, result, repeated, error, _to_ma_tile)
             lookup_failure = first_line(error) if result.tuned else lookup_failure
-        except VerifyError:
-            raise
-        except Exception:  # an illegal module may be the reason
-            for check in checks:
-                if isinstance(check, VerifyStages):
-                    check.find()
-            raise
-
-
-def _verifiers(request: Request) -> list[Instrument]:
-    """The instrument that verifies the modules of ``request``; a dump, which may be written by hand, step by step."""
-    if not request.verified:
-        return []
-    if request.verified_later:
-        return [VerifyLater()]
-    return [VerifyStages() if request.verified_stages and request.is_spec else Verify()]
 
 
 def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tuple[Result, Compiled]:

@@ -17,8 +17,8 @@ from nautilus.cuda.host.choice import Choice
 from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.passes.dumps import stage_of
-from nautilus.passes.instruments import VerifyLater
-from nautilus.passes.manager import Context
+from nautilus.passes.instruments import Verify, VerifyLater, VerifyStages
+from nautilus.passes.manager import Context, Instrument
 from nautilus.passes.pipelines import SPEC
 from nautilus.targets.records import DEFAULT_TARGET
 
@@ -204,3 +204,12 @@ class Result:
     def cuda(self) -> str:
         """The CUDA C++ text. Raises KeyError where the compilation stopped earlier."""
         return self.cuda_module.text
+
+
+def verifiers(request: Request) -> list[Instrument]:
+    """The instrument that verifies the modules of ``request``; those of a dump, which people write, at each step."""
+    if not request.verified:
+        return []
+    if request.verified_later:
+        return [VerifyLater()]
+    return [VerifyStages() if request.verified_stages and request.is_spec else Verify()]

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nautilus.core.errors import TargetLimitError, VerifyError
+from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, VerifyError
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.passes.dumps import CERTIFICATE, dump_header
@@ -96,6 +96,11 @@ class VerifyStages:
             self.find()
             raise
         self.records.clear()
+
+    def failed(self, error: Exception) -> None:
+        """Raise VerifyError where an illegal module may be the reason for the ``error`` of a step."""
+        if not isinstance(error, ScheduleError | UnsupportedError):
+            self.find()
 
     def find(self) -> None:
         """Verify the results of this stage in order.  Raises VerifyError, with the name of the step."""

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from math import inf
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.errors import NautilusError, ScheduleError, VerifyError
@@ -149,6 +149,15 @@ class Instrument(Protocol):
 
     def after(self, record: Record) -> None:
         """Observe the step ``record``, which has run."""
+        ...
+
+
+@runtime_checkable
+class FailureInstrument(Protocol):
+    """An instrument that observes failures too."""
+
+    def failed(self, error: Exception) -> None:
+        """Observe that a step has raised ``error``; it may raise what is the reason for that."""
         ...
 
 
@@ -350,6 +359,9 @@ class Pipeline:
                 started = time.perf_counter()
                 new, certificates = step.derive(module, context, self.kept)
             except Exception as error:
+                for instrument in self.instruments:
+                    if isinstance(instrument, FailureInstrument):
+                        instrument.failed(error)
                 error.add_note(f"in pass {step.stage.name}/{step.name}")
                 raise
             seconds = time.perf_counter() - started
