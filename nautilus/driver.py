@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
 from nautilus.core.records.stack import with_large_stack
 from nautilus.passes.attempts import Repeated, Resources, check_resources, next_attempt, next_request, note_spills
-from nautilus.passes.compilation import Request, Result
+from nautilus.passes.compilation import Request, Result, verifiers
 from nautilus.passes.inputs import forget_all, read_input
 from nautilus.passes.instruments import Verify, VerifyLater
 from nautilus.passes.manager import Instrument, Pipeline, steps
@@ -55,17 +55,16 @@ def compile_variant(
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
     lookup_failure, repeated, refused = "", Repeated(), request.refused
     while True:
-        result = Result(request.context)
+        result, checks = Result(request.context), verifiers(request)
         try:
-            later = VerifyLater() if request.verified and request.verified_later else None
-            checks: list[Instrument] = [] if not request.verified else [Verify() if later is None else later]
             known = [Refused(refused)] if request.refused else []
             pipeline = Pipeline([*checks, repeated, *known, *instruments], kept=kept)
             start, after = read_input(request, result, pipeline)
             _run_stages(result, start, after, request.until, pipeline, not request.gives_kernels, judge)
             kept_plan = repeated.kept_plan(result, accept, _to_ma_tile)
             if kept_plan is None:
-                result.lookup_failure, result.refused, result.later = lookup_failure, refused, later
+                result.lookup_failure, result.refused = lookup_failure, refused
+                result.later = next((c for c in checks if isinstance(c, VerifyLater)), None)
                 return result
             request, repeated = kept_plan, Repeated()
         except (ScheduleError, UnsupportedError) as error:

@@ -185,7 +185,8 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     silent = any(options[name] for name in ("quiet", "dump_ir", "time_passes", "verbose"))
     for arch in archs:
         given = options | {"arch": arch, "variants": options["variants"] if asked.form in CHOOSING else 1}
-        request, watch = replace(make_request(spec, given, asked.until), name=asked.name), Watch()
+        request = replace(make_request(spec, given, asked.until), name=asked.name, verified_stages=True)
+        watch = Watch()
         how: How = "cubin" if asked.resource_usage or asked.form in BUILT else "checked"
         history = _history(options)
         with waiting(f"compiling {spec}", silent):

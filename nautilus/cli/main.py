@@ -95,7 +95,10 @@ class _Main(click.Group):
         """Commands, and what ``compile`` takes."""
         found = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
-            return found
+            default = self.commands["compile"]
+            known = {x.value for x in found}
+            more = default.shell_complete(click.Context(default, parent=ctx), incomplete)
+            return [*found, *(x for x in more if x.value not in known)]
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(incomplete, type="file"), *found]  # bash drops what stands before a file

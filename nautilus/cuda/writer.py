@@ -207,11 +207,10 @@ class Writer:
         return self.names[frag.name]
 
     def packed_constant(self, text: str, dtype: DType) -> str:
-        """A packed register that repeats one element."""
+        """A packed register that repeats one element, of which ``text`` gives the bits."""
         if dtype in HALF:
-            pack = self.speller.use(HALF[dtype][2])
-            value = f"(float)({text})" if not text.endswith("f") else text
-            return f"{pack}({value}, {value})"
+            bits = text.partition("0x")[2]
+            return f"0x{bits}{bits}u" if bits else f"(u32){text} * 0x10001u"
         return f"{self.speller.use('pack_bytes')}({text}, {text}, {text}, {text})"
 
     def element(self, frag: ma.Frag, within: FragLayout, r: str) -> str:

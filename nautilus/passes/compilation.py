@@ -17,8 +17,8 @@ from nautilus.cuda.host.choice import Choice
 from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.passes.dumps import stage_of
-from nautilus.passes.instruments import VerifyLater
-from nautilus.passes.manager import Context
+from nautilus.passes.instruments import Verify, VerifyLater, VerifyStages
+from nautilus.passes.manager import Context, Instrument
 from nautilus.passes.pipelines import SPEC
 from nautilus.targets.records import DEFAULT_TARGET
 
@@ -44,7 +44,8 @@ class Request:
     for tensors that are not aligned joins them.  ``unaligned``: strides that are given at launch, and the addresses of
     their tensors, are not promised to be multiples of 16 bytes.  ``assumed``: facts about runtime sizes beside those of
     the spec.  ``verified``: the verifier runs after every pass; not where the schedule alone is the result.
-    ``verified_later``: it runs after the last one, and after the others when the result is used.
+    ``verified_later``: it runs after the last one, and after the others when the result is used.  ``verified_stages``:
+    it runs after the last pass of each stage, and after the others where it refuses that or a pass fails.
     ``refused``: plans that ptxas refused, which are not tried again.  ``unpriced``: passes that run wherever they may,
     whatever they predict about the time; those with the option ``always`` do.
     """
@@ -66,6 +67,7 @@ class Request:
     assumed: tuple[SizeFact, ...] = ()
     verified: bool = True
     verified_later: bool = False
+    verified_stages: bool = False
     refused: tuple[Refusal, ...] = ()
     unpriced: frozenset[str] = frozenset()
 
@@ -202,3 +204,12 @@ class Result:
     def cuda(self) -> str:
         """The CUDA C++ text. Raises KeyError where the compilation stopped earlier."""
         return self.cuda_module.text
+
+
+def verifiers(request: Request) -> list[Instrument]:
+    """The instrument that verifies the modules of ``request``; those of a dump, which people write, at each step."""
+    if not request.verified:
+        return []
+    if request.verified_later:
+        return [VerifyLater()]
+    return [VerifyStages() if request.verified_stages and request.is_spec else Verify()]

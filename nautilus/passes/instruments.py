@@ -7,11 +7,12 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, VerifyError
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.passes.dumps import CERTIFICATE, dump_header
 from nautilus.passes.loading import load
-from nautilus.passes.manager import Record
+from nautilus.passes.manager import Record, step_note
 from nautilus.passes.pipelines import MA_TILE
 
 if TYPE_CHECKING:
@@ -68,6 +69,49 @@ class VerifyLater:
         """Run the verifiers on all modules. Raises what they raise."""
         for record in self.records:
             Verify().after(record)
+
+
+@dataclass
+class VerifyStages:
+    """Runs the verifier on the result of each stage, and on the results of its other steps only to find a mistake.
+
+    Where the verifier refuses the result of a stage, or where a step fails, the first step with an illegal result is
+    named, as :class:`Verify` names it.
+    """
+
+    records: list[Record] = field(default_factory=list)
+
+    def after(self, record: Record) -> None:
+        """Keep ``record``; verify the last module of a stage.  Raises VerifyError."""
+        if record.number == 0:  # of the last attempt
+            self.records.clear()
+        self.records.append(record)
+        if not record.is_last:
+            return
+        try:
+            Verify().after(replace(record, changed=True))
+        except TargetLimitError:
+            raise  # of the schedule, which no step has made
+        except VerifyError:
+            self.find()
+            raise
+        self.records.clear()
+
+    def failed(self, error: Exception) -> None:
+        """Raise VerifyError where an illegal module may be the reason for the ``error`` of a step."""
+        if not isinstance(error, ScheduleError | UnsupportedError):
+            self.find()
+
+    def find(self) -> None:
+        """Verify the results of this stage in order.  Raises VerifyError, with the name of the step."""
+        for record in self.records:
+            try:
+                Verify().after(record)
+            except TargetLimitError:
+                continue
+            except VerifyError as error:
+                error.add_note(step_note(record.stage.name, record.name))
+                raise
 
 
 @dataclass

@@ -22,12 +22,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from math import inf
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.errors import NautilusError, ScheduleError, VerifyError
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
-from nautilus.core.passes import CertifyingPass
+from nautilus.core.passes import certifies
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import Results, Same, first_equal
 from nautilus.core.schedule import Schedule
@@ -152,6 +152,15 @@ class Instrument(Protocol):
         ...
 
 
+@runtime_checkable
+class FailureInstrument(Protocol):
+    """An instrument that observes failures too."""
+
+    def failed(self, error: Exception) -> None:
+        """Observe that a step has raised ``error``; it may raise what is the reason for that."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A lowering (``spec`` None) to ``stage``, or a pass of ``stage``."""
@@ -251,7 +260,7 @@ class Step:
         if self.spec is None:
             return made(module, **options), ()
         instance = made(**options)
-        found = instance.derive(module) if isinstance(instance, CertifyingPass) else (instance.apply(module), ())
+        found = instance.derive(module) if certifies(made) else (instance.apply(module), ())
         return beside_params(*found) if isinstance(found[0], Program) else found
 
 
@@ -350,6 +359,9 @@ class Pipeline:
                 started = time.perf_counter()
                 new, certificates = step.derive(module, context, self.kept)
             except Exception as error:
+                for instrument in self.instruments:
+                    if isinstance(instrument, FailureInstrument):
+                        instrument.failed(error)
                 error.add_note(f"in pass {step.stage.name}/{step.name}")
                 raise
             seconds = time.perf_counter() - started
@@ -371,5 +383,11 @@ class Pipeline:
             try:
                 instrument.after(record)
             except VerifyError as error:
-                error.add_note(f"after pass {step.stage.name}/{step.name}")
+                if not hasattr(error, "__notes__"):  # else the step is named that the instrument has found
+                    error.add_note(step_note(step.stage.name, step.name))
                 raise
+
+
+def step_note(stage: str, step: str) -> str:
+    """The note that names the step whose result is illegal."""
+    return f"after pass {stage}/{step}"

@@ -28,8 +28,8 @@ compdef() {{ :; }}
 source <(nautilusc completion zsh)
 compadd() {{ while [[ $1 != -a ]]; do shift; done; print -l -- ${{(P)2}}; }}
 _describe() {{ while [[ $1 == -* ]]; do shift; done; shift; print -l -- ${{${{(P)1}}%%:*}}; }}
-_path_files() {{ :; }}
-words=({words}); CURRENT=${{#words}}
+_path_files() {{ print -l -- $PREFIX*(N); }}
+words=({words}); CURRENT=${{#words}}; PREFIX=$words[CURRENT]
 _nautilusc_completion
 """
 FISH = """
@@ -57,7 +57,10 @@ def test_commands_options_and_sizes_are_completed(shell: str, tmp_path: Path) ->
         pytest.skip(f"{shell} is not installed")
     (tmp_path / "s.naut").write_text("dim Batch = 2, Mass = 3  # sizes\ndim Most = 4\n")
     assert "check" in completions(shell, "nautilusc che", tmp_path)
+    assert {"check", "man"} <= completions(shell, "nautilusc ", tmp_path)
+    assert "--arch" in completions(shell, "nautilusc --ar", tmp_path)
     assert {"sm_80", "sm_90a"} <= completions(shell, "nautilusc s.naut --arch sm_", tmp_path)
+    assert {"s.naut", "schedule"} <= completions(shell, "nautilusc s", tmp_path), "a spec or a command"
     assert {"Mass=", "Most="} == completions(shell, "nautilusc check s.naut -D M", tmp_path)
 
 

@@ -16,7 +16,7 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.driver import Request, compile_file
 from nautilus.passes.dumps import read_header
-from nautilus.passes.instruments import DumpDir, Print, Time, Verify
+from nautilus.passes.instruments import DumpDir, Print, Time, Verify, VerifyStages
 from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.manager import Context, Pipeline, Price, Record, forget_trials, steps
 from nautilus.passes.pipelines import MA_TILE, STAGES, Only
@@ -42,6 +42,29 @@ def test_verify_names_the_pass() -> None:
     with pytest.raises(VerifyError) as error:
         Pipeline([Verify()]).run(steps(fake.STAGE), "9", Context(arch="sm_80"))
     assert error.value.__notes__ == ["after pass fake/by-arch"]
+
+
+def test_a_stage_is_verified_at_its_end_and_the_first_illegal_step_is_named() -> None:
+    instrument = VerifyStages()
+    assert Pipeline([instrument]).run(steps(fake.STAGE), "4", Context(arch="sm_80"))[0] == 50
+    assert not instrument.records, "the next stage begins without them"
+    with pytest.raises(VerifyError) as error:
+        Pipeline([instrument]).run(steps(fake.STAGE), "9", Context(arch="sm_80"))
+    assert error.value.__notes__ == ["after pass fake/by-arch"]
+
+
+def test_an_illegal_module_is_the_reason_for_the_failure_of_a_step_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: fake.Add, module: int) -> int:
+        if module > 20:
+            raise ValueError(module)
+        return module + 1
+
+    monkeypatch.setattr(fake.Add, "apply", fail)
+    with pytest.raises(VerifyError) as error:
+        Pipeline([VerifyStages()]).run(steps(fake.STAGE), "9", Context(arch="sm_80"))
+    assert error.value.__notes__ == ["after pass fake/by-arch"]
+    with pytest.raises(ValueError, match="50"):
+        Pipeline([VerifyStages()]).run(steps(fake.STAGE), "4", Context(arch="sm_80"))
 
 
 def test_an_error_inside_a_pass_names_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import cached_property
 from itertools import pairwise
 from math import prod, sqrt
 from typing import Any
@@ -171,10 +172,14 @@ class Rounding(Evaluator):
     ) -> None:  # fmt: skip
         super().__init__(d, buffers, params)
         self.how, self.probe = how, probe
-        step = 0 if probe.coherent else params.get(STEP, 0)  # independent errors differ from step to step
-        self.rng = np.random.default_rng([probe.seed, zlib.crc32(d.name.encode()), step])
         self.shared = common
         self.ties = of_nodes(d.expr, how.ties) if probe.tie else {}
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The source of the errors; to make one takes as long as several operations, and many definitions need none."""
+        step = 0 if self.probe.coherent else self.params.get(STEP, 0)  # independent errors differ from step to step
+        return np.random.default_rng([self.probe.seed, zlib.crc32(self.d.name.encode()), step])
 
     # ---- errors
     def signs(self, shape: tuple[int, ...]) -> Array:

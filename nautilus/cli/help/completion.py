@@ -1,8 +1,9 @@
 """Completion of command lines in bash, zsh and fish.
 
-``nautilusc completion SHELL`` prints a script for the shell: those of click for bash and zsh, and one of this module
-for fish, because the one of click differs between its versions, and that of 8.4 does not run.  At each tab the script
-runs ``nautilusc`` with the words so far in the environment, and :func:`completed` answers.
+``nautilusc completion SHELL`` prints a script for the shell.  At each tab the script runs ``nautilusc`` with the words
+so far in the environment, and :func:`completed` answers.  The scripts are those of this module: of those of click,
+that for bash shows either files or commands, that for zsh loses its place where a word is empty, and that for fish
+differs between the versions of click, and the one of 8.4 does not run.
 """
 
 from __future__ import annotations
@@ -43,6 +44,73 @@ end
 complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
 """
 
+#: takes a line for each completion: its kind, a comma, and the word, which for files is what their names begin with
+_BASH = """\
+%(complete_func)s() {
+    local IFS=$'\\n' line word
+    for line in $(env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD %(complete_var)s=bash_complete $1); do
+        word="${line#*,}"
+        case "${line%%%%,*}" in
+            dir) compopt -o filenames; COMPREPLY+=($(compgen -d -- "$word")) ;;
+            file) compopt -o filenames; COMPREPLY+=($(compgen -f -- "$word")) ;;
+            plain) COMPREPLY+=("$word") ;;
+        esac
+    done
+    return 0
+}
+
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+
+def _bash() -> type[ShellComplete]:
+    """Completion in bash by :data:`_BASH`."""
+    from click.shell_completion import BashComplete
+
+    class Bash(BashComplete):
+        source_template = _BASH
+
+    return Bash
+
+
+#: takes three lines for each completion: its kind, the word, which is empty for a file of any name, and a text or ``_``
+_ZSH = """\
+#compdef %(prog_name)s
+
+%(complete_func)s() {
+    local -a lines plain described
+    local kind word text
+    (( ! $+commands[%(prog_name)s] )) && return 1
+    lines=("${(@f)$(env COMP_WORDS="${words[*]}" COMP_CWORD=$((CURRENT-1)) \
+        %(complete_var)s=zsh_complete %(prog_name)s)}")
+    for kind word text in "${(@)lines}"; do
+        case "$kind" in
+            dir) _path_files -/ ;;
+            file) _path_files -f ;;
+            plain) if [[ "$text" == "_" ]]; then plain+=("$word"); else described+=("$word:$text"); fi ;;
+        esac
+    done
+    (( $#described )) && _describe -V unsorted described -U
+    (( $#plain )) && compadd -U -V unsorted -a plain
+}
+
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    %(complete_func)s "$@"  # from a folder of fpath
+else
+    compdef %(complete_func)s %(prog_name)s
+fi
+"""
+
+
+def _zsh() -> type[ShellComplete]:
+    """Completion in zsh by :data:`_ZSH`."""
+    from click.shell_completion import ZshComplete
+
+    class Zsh(ZshComplete):
+        source_template = _ZSH
+
+    return Zsh
+
 
 def _fish() -> type[ShellComplete]:
     """Completion in fish, in the format of :data:`_FISH`."""
@@ -60,10 +128,7 @@ def _fish() -> type[ShellComplete]:
 
 def script(shell: str) -> str:
     """The text that the shell sources."""
-    from click.shell_completion import BashComplete, ZshComplete
-
-    known: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": _fish()}
-    made = known[shell]
+    made = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]()
     parts = {"complete_func": "_nautilusc_completion", "complete_var": VARIABLE, "prog_name": PROGRAM}
     return str(made.source_template % parts)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import MISSING, Field, FrozenInstanceError
 from functools import cache
 from operator import attrgetter
@@ -91,13 +92,12 @@ _KIND = dataclasses.fields(_Probe)[0]._field_type  # type: ignore[attr-defined]
 
 @cache
 def _params(eq: bool, frozen: bool, slots: bool, kw_only: bool) -> object:
-    """The options of a class, as the standard library describes them."""
-
-    class Probe:
-        pass
-
-    made = dataclasses.dataclass(init=False, repr=False, eq=eq, frozen=frozen, slots=slots, kw_only=kw_only)(Probe)
-    return getattr(made, _PARAMS)
+    """The options of a class, as the standard library describes them; which of them it keeps depends on its version."""
+    made = copy(getattr(_Probe, _PARAMS))
+    for name, value in {"eq": eq, "frozen": frozen, "slots": slots, "kw_only": kw_only}.items():
+        if hasattr(made, name):
+            setattr(made, name, value)
+    return made
 
 
 def _own_fields(cls: type, kw_only: bool) -> list[Field[Any]]:

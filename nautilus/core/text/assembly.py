@@ -9,8 +9,8 @@ A format is the text of an op, or of another declared class, with ``$field`` whe
     all else    printed literally, spaces included; parsed token by token
 
 An op with a result is printed as ``%name = FORMAT : TYPE``, an op with several as ``%a, %b = FORMAT``.  A module and
-its kernels are declared in the same way.  A format is compiled once, when its class is declared
-(:mod:`nautilus.core.ops`).
+its kernels are declared in the same way.  The fields of a format are checked when its class is declared
+(:mod:`nautilus.core.ops`).  It is compiled at its first use, as most compilations print and parse no IR.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -29,6 +30,8 @@ from nautilus.core.types import DType
 STEP = "  "
 _FORMAT = re.compile(r"\$(?P<field>\w+)|(?P<open>\()|(?P<optional>\)\?)|(?P<close>\))|(?P<text>[^$()]+)")
 _LINES = re.compile(r"(?:\$\w+ ?)*")
+_WRITTEN = re.compile(r"\$(\w+)")
+_WORD = re.compile(r"[a-z][\w.]*(?= |$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,19 +175,29 @@ class Form:
         self.result, self.spanned = "result" in names, "span" in names
         self.carries: str | None = None
         self.nests: str | None = None
-        head, _, rest = format.partition("{")
+        self._syntaxes, self._absent = syntaxes, absent
+        self._head, _, rest = format.partition("{")
         lines = _LINES.findall(rest)[0]
-        tail = rest.removeprefix(lines).removesuffix("}").strip()
-        written = re.findall(r"\$(\w+)", format)
+        self._tail = rest.removeprefix(lines).removesuffix("}").strip()
+        written = _WRITTEN.findall(format)
         if unknown := [n for n in written if n not in syntaxes]:
             raise TypeError(f"{cls.__name__}: the format {format!r} has no field ${unknown[0]}")
         if missing := syntaxes.keys() - written:
             raise TypeError(f"{cls.__name__}: the format {format!r} lacks {', '.join(sorted(missing))}")
         self.lines = [(n, syntaxes[n]) for n in lines.replace("$", "").split()]
-        self.head, self.tail = (self._compile(part, syntaxes, absent) for part in (head, tail))
         self._finished = [(n, s.finish) for n, s in syntaxes.items() if s.finish is not None]
 
-    def _compile(self, format: str, syntaxes: Mapping[str, Syntax], absent: Mapping[str, Any]) -> tuple[Item, ...]:
+    @cached_property
+    def head(self) -> tuple[Item, ...]:
+        """What the form begins with, up to its lines."""
+        return self._compile(self._head)
+
+    @cached_property
+    def tail(self) -> tuple[Item, ...]:
+        """The line after its lines."""
+        return self._compile(self._tail)
+
+    def _compile(self, format: str) -> tuple[Item, ...]:
         stack: list[list[Item]] = [[]]
         for m in _FORMAT.finditer(format):
             match m.lastgroup:
@@ -192,7 +205,7 @@ class Form:
                     stack.append([])
                 case "optional":
                     group = stack.pop()
-                    stack[-1].append(_optional(group, absent))
+                    stack[-1].append(_optional(group, self._absent))
                 case "close":  # parentheses of the text itself
                     inner = stack.pop()
                     stack[-1] += [_text("("), *inner, _text(")")]
@@ -200,13 +213,19 @@ class Form:
                     stack[-1].append(_text(m[0]))
                 case _:
                     dtype = "result.type.dtype" if self.result else "dtype"
-                    stack[-1].append(_field(m["field"], syntaxes[m["field"]], dtype))
+                    stack[-1].append(_field(m["field"], self._syntaxes[m["field"]], dtype))
         return tuple(stack[0])
 
     @property
     def first(self) -> Item:
         """What the form begins with."""
         return self.head[0]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that the form may begin with."""
+        word = _WORD.match(self._head)
+        return self.first.words if word is None else (word[0],)
 
     # -- printing -----------------------------------------------------------------------------
     def text(self, x: Any) -> str:
@@ -333,7 +352,7 @@ class Forms:
         tables = [self.defining] if form.result else [self.statements]
         tables += [self.defining] if form.carries else []
         for table in tables:
-            for word in form.first.words:
+            for word in form.words:
                 if word in table:
                     raise TypeError(f"{form.cls.__name__} and {table[word].cls.__name__} both begin with {word}")
                 table[word] = form

@@ -71,14 +71,20 @@ def _place(line: str, least: int) -> tuple[int, bool]:
 
 
 def _nesting(line: str) -> tuple[list[int], list[bool]]:
-    """For each character, how many parentheses are open before it, and whether it is inside a string literal."""
+    """For each character, how many brackets are open before it, and whether it is inside a string literal.
+
+    Those of the arguments of a template, which follow a name, are among them.
+    """
     depths, strings = [0], [False]
-    depth, inside, escaped = 0, False, False
+    depth, inside, escaped, templates, before = 0, False, False, 0, " "
     for c in line:
         if c == '"' and not escaped:
             inside = not inside
         elif not inside:
-            depth += (c in "([") - (c in ")]")
+            opens, closes = c == "<" and (before.isalnum() or before == "_"), c == ">" and templates > 0
+            templates += opens - closes
+            depth += (c in "([" or opens) - (c in ")]" or closes)
+        before = c
         escaped = c == "\\" and not escaped
         depths.append(depth)
         strings.append(inside)

@@ -673,3 +673,22 @@ module narrow target sm_90a {
 }
 ; CHECK: pack_bytes(f32_to_e4m3(x[
 ; CHECK: pack_bytes((unsigned char){{n[_a-z]*}}[
+
+; CASE: a packed constant and a packed scalar argument are spelled by their bits
+; Each register has two halves. The constant is 1, whose bits are 3c00.
+; ARCH: sm_80
+; PRINT: cuda
+module filled target sm_80 {
+  output Y: f16[64, 64]
+  output Z: f16[64, 64]
+  param one: f16
+  kernel y grid 1 warps 4 min_blocks 1 {
+    layout #x = reg(j:8x1, i:4x16) lane(j:8x8, i:4x1) warp(i:4x4)
+    %c = const 1.0 : f16[i: 64, j: 64] #x
+    st.global Y[i, j], %c vec 8
+    %p = param one : f16[i: 64, j: 64] #x
+    st.global Z[i, j], %p vec 8
+  }
+}
+; CHECK: = 0x3c003c00u;
+; CHECK: = (u32)one * 0x10001u;

@@ -40,3 +40,10 @@ def test_a_line_without_a_place_in_its_second_half_is_broken_in_its_first() -> N
     assert len(line) > 140 and max(map(len, found)) <= 140 and found[0] == "        default: return"
     assert code("\n".join(found)) == code(line)
     assert wrapped(f"{' ' * 8}{LONG * 8};") == f"{' ' * 8}{LONG * 8};"  # no place at all
+
+
+def test_the_arguments_of_a_template_stay_together() -> None:
+    value = "*reinterpret_cast<const u32*>(a + ((n0 * 512 + n_n) * 2) + ((r * 128) * 2))"
+    line = f"        a_tile[r] = __uint_as_float((n0 * 512 + at_n_ < 1000000 ? {value} : (u32)0));"
+    found = wrapped(line).splitlines()
+    assert len(found) == 2 and not found[0].endswith("<const")

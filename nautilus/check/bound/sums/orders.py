@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import log2, prod
 from typing import Final
 
@@ -148,8 +149,9 @@ def partial_sums(terms: Array, axes: tuple[int, ...], count: int) -> list[Array]
 def _parts(terms: Array, axes: tuple[int, ...], axis: int, count: int) -> list[Array]:
     size, others = terms.shape[axis], tuple(a for a in axes if a != axis)
     rows = reduce_array("sum", terms, others, DType.F64, keepdims=True) if others else terms
-    places = np.array_split(np.arange(size), max(1, min(count, size)))
-    return [reduce_array("sum", np.take(rows, at, axis), axes, DType.F64) for at in places]
+    number, before = max(1, min(count, size)), (slice(None),) * axis
+    ends = [size // number * n + min(n, size % number) for n in range(number + 1)]  # the first ones have one more
+    return [reduce_array("sum", rows[(*before, slice(a, b))], axes, DType.F64) for a, b in pairwise(ends)]
 
 
 def are_whole(count: int, *factors: Array) -> bool:

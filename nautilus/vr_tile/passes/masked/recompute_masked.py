@@ -249,7 +249,8 @@ class _Rewrite:
         """The number of a tile in the grid."""
         out: Expr = integer(0)
         for g, n in zip(self.k.grid, self.extents, strict=True):
-            out = Var(g.var) if out == integer(0) else calc("add", calc("mul", out, n), Var(g.var))
+            if n != 1:  # else the position is 0
+                out = Var(g.var) if out == integer(0) else calc("add", calc("mul", out, n), Var(g.var))
         return out
 
     @property
@@ -279,10 +280,10 @@ class _Rewrite:
         more = [a for a in (TileAxis(tile, each), *lines, self.part) if a.size > 1]
         p = Peephole(replace(exact, axes=(*more, *exact.axes)))
         p.span = k.span
-        first = calc("mul", Var(block), each)
+        first = calc("mul", Var(block), each) if each > 1 else Var(block)
         some = self.any_flag(p, calc("add", first, Var(tile)) if each > 1 else first, [tile] if each > 1 else [], lines)
         outer, p.out = p.out, []
-        number = calc("add", first, Var(t))
+        number = calc("add", first, Var(t)) if each > 1 else first
         here = self.any_flag(p, number, [], lines)
         at = dict(zip((g.var for g in k.grid), _digits(number, self.extents), strict=True))
 
@@ -293,7 +294,8 @@ class _Rewrite:
         body = tuple(each_op(op, moved) for op in exact.body)
         needed = self.needed(p, here, moved)
         p.emit(ForOp((), again, integer(0), calc("mul", needed, parts), (), body, (), None, k.span))
-        loop = ForOp((), t, integer(0), calc("mul", some, each), (), tuple(p.out), (), None, k.span)
+        count = calc("mul", some, each) if each > 1 else some
+        loop = ForOp((), t, integer(0), count, (), tuple(p.out), (), None, k.span)
         grid = (GridAxis(block, extent_expr(blocks(self.tiles, each))),)
         name = fresh(recomputing(k.name), self.names)
         return TileKernel(name, grid, p.kernel.axes, (*outer, loop), k.span)
