@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nautilus.check.bound.cancelling.arguments import Arguments
 from nautilus.check.bound.cancelling.ties import Step, Ties, anywhere, at_ties, is_whole, move_few, of_nodes, ties
 from nautilus.check.bound.exactness import (
     U32,
@@ -138,13 +139,15 @@ def roundings(
 
 def run(
     program: Spec, inputs: Mapping[str, Any], scalars: Mapping[str, Any], sizes: Mapping[str, int],
-    how: Roundings, probe: Probe, steps: int | None = None,
+    how: Roundings, probe: Probe, steps: int | None = None, exact: Arguments | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of ``program``, unrounded, with the errors of ``probe``; ``steps``: of recurrences, at most."""
     common = Common()
+    known = None if exact is None else exact.again()
 
     def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
         evaluator = Rounding(d, buffers, params, how, probe, common)
+        evaluator.exact = known
         made = evaluator.run()
         if probe.tie and d.name in how.ties.tensors and d.stored.is_float:
             made = evaluator.at_ties(made, how.ties.tensors[d.name], d.name, d.stored)
@@ -163,7 +166,9 @@ def _near(x: Array, error: float, seed: int) -> Array:
 
 
 class Rounding(Evaluator):
-    """The evaluation of one definition with an error at every rounding."""
+    """The evaluation of one definition with an error at every rounding; ``exact``: the arguments of steps."""
+
+    exact: Arguments | None = None
 
     def __init__(
         self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any], how: Roundings, probe: Probe,
@@ -225,7 +230,8 @@ class Rounding(Evaluator):
 
     def at_ties(self, x: Array, step: Step, name: str, dtype: DType) -> Array:
         """``x``, called ``name``, with a few elements next to their ties, as far apart from them as roundings are."""
-        return at_ties(x, step, name, self.probe.seed, 2.0 * unit(dtype) * (self.probe.tie or 0))
+        known = None if self.exact is None else self.exact.take(self.d.name, name, self.params, x)
+        return at_ties(x, step, name, self.probe.seed, 2.0 * unit(dtype) * (self.probe.tie or 0), known)
 
     def unit(self, dtype: DType) -> float:
         """The unit roundoff of operations on ``dtype``; that of f64 for an interpreter over the reals."""

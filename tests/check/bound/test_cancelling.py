@@ -159,6 +159,14 @@ def test_the_least_of_many_elements_decides(value: str, decide: bool) -> None:
     assert (bound.left_out > 0.0) is decide and bound.relative < 1e-4
 
 
+def test_elements_of_large_inputs_at_computed_positions_differ() -> None:
+    """Nine values are summed in the divisor, each at a position that integers of the input shift."""
+    text = "dim N = 512\ninput f: f32[9, N, N], c: i32[9]\noutput g: f32[9, N, N]\n"
+    text += "s[q, i: N, j: N] = f[q, (i - c[q]) % N, (j + c[q]) % N]\ng[q, i, j] = s[q, i, j] / sum[p: 9](s[p, i, j])\n"
+    (found,) = stated(load_text(text)).values()
+    assert found.left_out and found.relative < 1e-5
+
+
 def test_the_number_of_elements_decides() -> None:
     text = _LARGE.replace("67108864", "{}") + "Z[i] = D[i] / (6 + (A[i] + 0.1 * B[i] + 0.1 * C[i]))\n"
     assert [stated(load_text(text.format(n)))["Z"].left_out > 0.0 for n in (1 << 12, 1 << 26)] == [False, True]

@@ -37,6 +37,8 @@ _PROBE: Final = Probe(0, False, 2.0)
 _RARE: Final = 0.01  # expected elements that are too few to be stated
 _ROUNDINGS: Final = 16.0  # errors of a precise value in units of roundoff
 _SAME: Final = 1.2  # relative errors in units of others, which are as large
+#: The root mean square of relative errors in units of their median, of which few elements may differ by chance.
+_AS_ELSEWHERE: Final = 3.0
 _NEAREST: Final = 1 / 32  # the share of elements that count as close to the point
 _CLOSE: Final = 1 / 16  # the share from which their density is found
 _STEP: Final = 1 / 4  # share of the typical difference of two values; a smaller step at their border is none
@@ -83,9 +85,10 @@ class Site:
     def _is_precise(self, s: Array, e: Array, near: Array) -> bool:
         """Whether the relative error of a distance is as small close to the point as elsewhere."""
         relative = e / np.maximum(np.abs(s), np.finfo(np.float64).tiny)
-        if _is_crossed(s):
-            return bool(np.all(relative[near] <= _ROUNDINGS * self.unit))
         close, typical = (float(np.sqrt(np.mean(x**2))) for x in (relative[near], relative))
+        if _is_crossed(s):  # of few elements, none may be so close that its error alone is large
+            usual = float(np.median(relative[relative > 0.0])) if np.any(relative > 0.0) else 0.0
+            return bool(np.all(relative[near] <= _ROUNDINGS * self.unit)) and close <= _AS_ELSEWHERE * usual
         return close <= _SAME * typical and typical <= _ROUNDINGS * self.unit
 
 
