@@ -29,6 +29,7 @@ from nautilus.check.bound.exactness import (
     unit,
 )
 from nautilus.check.bound.operands import AROUND, engine_of, in_lanes, multiplies, without_matrices
+from nautilus.check.bound.recurrences.unchanged import is_running_sum, unchanged
 from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts, largest_others
 from nautilus.check.bound.sums.orders import (
     LANES,
@@ -39,6 +40,7 @@ from nautilus.check.bound.sums.orders import (
     apart,
     are_whole,
     cuts,
+    in_binades,
     in_every_order,
     lanes_of,
     multiplications,
@@ -176,7 +178,8 @@ class Rounding(Evaluator):
     ) -> None:  # fmt: skip
         super().__init__(d, buffers, params)
         self.how, self.probe = how, probe
-        step = 0 if probe.coherent else params.get(STEP, 0)  # independent errors differ from step to step
+        self.coherent = probe.coherent and (probe.regular or STEP not in params or not is_running_sum(d))
+        step = 0 if self.coherent else params.get(STEP, 0)  # independent errors differ from step to step
         self.rng = np.random.default_rng([probe.seed, zlib.crc32(d.name.encode()), step])
         self.shared = common
         self.ties = of_nodes(d.expr, how.ties) if probe.tie else {}
@@ -184,7 +187,7 @@ class Rounding(Evaluator):
     # ---- errors
     def signs(self, shape: tuple[int, ...]) -> Array:
         """Relative errors in units of the largest one, times the size of the probe."""
-        if self.probe.coherent:
+        if self.coherent:
             return np.asarray(self.probe.size * self.rng.choice([-1.0, 1.0]))
         if self.probe.regular and shape:  # neighbours that differ little are rounded in one direction
             runs = self.rng.random((*shape[:-1], -(-shape[-1] // _RUN)), dtype=np.float32)
@@ -296,8 +299,9 @@ class Rounding(Evaluator):
         if self.how.fast and self.d.name in self.how.hardware and not self.probe.reals:
             error = max(error, hardware_error(e.op) / abs(self.probe.size))
         if self.probe.opposed and e.op in ("add", "sub") and self.has_common(e, value):
-            return self.offset(x, u)
-        return self.moved(x, error, self.floor(dtype)) if error > 0.0 and not scales(e) else x
+            return in_binades(x, u * self.signs(()))
+        made = self.moved(x, error, self.floor(dtype)) if error > 0.0 and not scales(e) else x
+        return unchanged(e.op, [self.value(a) for a in e.args], value, made) if STEP in self.params else made
 
     def resizes(self, e: Expr) -> bool:
         """Whether ``e`` stands for terms that are not evaluated."""
@@ -324,12 +328,6 @@ class Rounding(Evaluator):
     def has_common(self, e: Op, value: Value) -> bool:
         """Whether many elements of the sum ``e`` have one term in common."""
         return any(set(self.value(a).names) < set(value.names) for a in e.args)
-
-    def offset(self, x: Array, u: float) -> Array:
-        """``x`` with the rounding error that all elements of a binade share, in one direction everywhere."""
-        _, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))
-        step = np.where((x != 0.0) & np.isfinite(x), np.ldexp(u, exponent - 1), 0.0)
-        return np.asarray(x + step * self.signs(()))
 
     def argument_errors(self, e: Expr, names: tuple[str, ...], argument: Array, u: float) -> Array:
         """The errors that the terms of ``argument``, the value of ``e``, have: ``u`` of each element of a term.
