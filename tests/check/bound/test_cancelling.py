@@ -150,6 +150,9 @@ _LARGE = "dim N = 67108864\n" + "".join(f"input {x}: f32[N]\n" for x in "ABCD") 
         ("D[i] * (A[i] * B[i] + C[i] if A[i] * B[i] + C[i] > 0 else 0)", False),
         ("(A[i] * B[i] + C[i]) % 1.0 + D[i]", True),
         ("atan2(A[i] * B[i] + C[i], D[i])", True),
+        ("(exp(A[i] * B[i]) - 1) / (A[i] * B[i])", True),
+        ("(A[i] * B[i] + C[i]) / D[i]", False),
+        ("(exp(A[i] * B[i]) - 1) / (1 + A[i] * A[i])", False),
     ],
 )
 def test_the_least_of_many_elements_decides(value: str, decide: bool) -> None:

@@ -15,7 +15,7 @@ from nautilus.check.bound import stated as stated_module
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.follows import Along, following
 from nautilus.check.bound.program import in_chunks, passes, rounded
-from nautilus.check.bound.recurrences import excerpt, profiles
+from nautilus.check.bound.recurrences import excerpt, profiles, recurrent
 from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.stated import _stated, stated
 from nautilus.check.compare import relative
@@ -317,7 +317,7 @@ recur {
 
 def test_single_steps_have_the_positions_of_the_recurrence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of single steps are as long as those of the recurrence, whose inputs and states they take."""
-    monkeypatch.setattr(excerpt, "BUDGET", 1 << 12)
+    monkeypatch.setattr(recurrent, "BUDGET", 1 << 12)
     assert stated(load_text(GATED, "gated"))["y"].stepwise
 
 

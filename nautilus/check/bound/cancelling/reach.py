@@ -54,7 +54,8 @@ class Site:
     """The distances of sampled elements from a singular point.
 
     ``power``: of the growth of errors (``Singular``), None for a jump.  ``one_sided``: no value on the other side.
-    ``unit``: the unit roundoff.  ``total``: all elements at full size.
+    ``unit``: the unit roundoff.  ``total``: all elements at full size.  ``quotient``: the distances are precise,
+    and the errors are those of the dividend.
     """
 
     distances: Array
@@ -63,6 +64,7 @@ class Site:
     one_sided: bool
     unit: float
     total: int
+    quotient: bool = False
 
     @property
     def decides(self) -> bool:
@@ -85,6 +87,8 @@ class Site:
     def _is_precise(self, s: Array, e: Array, near: Array) -> bool:
         """Whether the relative error of a distance is as small close to the point as elsewhere."""
         relative = e / np.maximum(np.abs(s), np.finfo(np.float64).tiny)
+        if self.quotient:  # a dividend that is small by chance has a large relative error as well
+            return bool(np.median(relative[near]) <= _AS_ELSEWHERE * np.median(relative))
         close, typical = (float(np.sqrt(np.mean(x**2))) for x in (relative[near], relative))
         if _is_crossed(s):  # of few elements, none may be so close that its error alone is large
             usual = float(np.median(relative[relative > 0.0])) if np.any(relative > 0.0) else 0.0
@@ -116,9 +120,13 @@ def _is_crossed(x: Array) -> bool:
 
 @dataclass
 class _Recorded:
-    """The findings of one run at the sites of a program, by definition, node and comparison in it."""
+    """The findings of one run at the sites of a program, by definition, node and comparison in it.
+
+    ``results``: the quotients, where the divisors are precise.
+    """
 
     known: Known
+    results: dict[_Key, list[Array]] = field(default_factory=dict)
     found: dict[_Key, list[Array]] = field(default_factory=dict)
     facts: dict[_Key, tuple[float | None, bool, float, frozenset[str]]] = field(default_factory=dict)
 
@@ -136,7 +144,7 @@ class _Recorder(Evaluator):
     def compute(self, e: Expr) -> Value:
         value = super().compute(e)
         if isinstance(e, Op | Reduce) and id(e) in self.places:
-            for n, distance, node, power, one_sided in self.distances(e):
+            for n, distance, node, power, one_sided in self.distances(e, value):
                 self.to.add((self.d.name, self.places[id(e)], n), distance, node, power, one_sided)
         return value
 
@@ -145,8 +153,10 @@ class _Recorder(Evaluator):
         """The numbers of the sites of the definition, in the order of its nodes."""
         return {id(e): n for n, e in enumerate(e for e in walk(self.d.expr) if self.to.known.is_site(e))}
 
-    def distances(self, e: Op | Reduce) -> Iterator[tuple[int, Value, Expr, float | None, bool]]:
-        """The distances at the site ``e``, with the node that has their type, the power, and the side.
+    def distances(
+        self, e: Op | Reduce, value: Value
+    ) -> Iterator[tuple[int, Value, Expr, float | None, bool]]:  # fmt: skip
+        """The distances at the site ``e`` of this ``value``: their number, the node of their type, the power, the side.
 
         Before each of them stands the number of its comparison, because others may be no steps in one of two runs.
         """
@@ -159,11 +169,19 @@ class _Recorder(Evaluator):
                     yield n, difference, c.args[0], None, False
         elif (at := singular(e)) is not None:
             from_it = distance(at, e)
-            if from_it in e.args:
+            if self.to.known.is_quotient(e):
+                results = self.to.results.setdefault((self.d.name, self.places[id(e)], 0), [])
+                results.append(np.ravel(value.array))
+                yield 0, self.grown(from_it, value), e, 1.0, False
+            elif from_it in e.args:
                 one_sided = at.one_sided and not self.to.known.is_positive(from_it)
                 yield 0, self.value(from_it), e, at.power, one_sided
             else:
                 yield 0, self.evaluated(from_it, e.args), e, at.power, at.one_sided
+
+    def grown(self, e: Expr, like: Value) -> Value:
+        """The value of ``e`` at all elements of ``like``."""
+        return Value(np.broadcast_to(line_up(self.value(e), like.names), like.array.shape), like.names)
 
     def both(self, how: Any, a: Expr, b: Expr) -> Value:
         values = self.value(a), self.value(b)
@@ -206,6 +224,7 @@ class Sites:
     distances: dict[_Key, list[Array]] = field(default_factory=dict)
     errors: dict[_Key, list[Array]] = field(default_factory=dict)
     facts: dict[_Key, tuple[float | None, bool, float, frozenset[str]]] = field(default_factory=dict)
+    quotients: set[_Key] = field(default_factory=set)
 
     def add(self, program: Spec, how: Roundings, arrays: Mapping[str, Any], scalars: Mapping[str, Any]) -> None:
         """Record one set of inputs of ``program``, which is the program at some elements."""
@@ -215,8 +234,12 @@ class Sites:
             s = np.concatenate(parts)
             if key not in moved.found:  # two values that differ at a border only by their roundings
                 continue
-            with np.errstate(invalid="ignore"):
+            with np.errstate(all="ignore"):
                 off = np.abs(np.concatenate(moved.found[key]) - s)
+                if key in exact.results:
+                    z, other = (np.concatenate(x.results[key]) for x in (exact, moved))
+                    off = np.abs(other - z) * np.abs(s) / np.maximum(np.abs(z), np.median(np.abs(z)))
+                    self.quotients.add(key)
             kept = slice(None, None, max(1, s.size // _MOST))
             self.distances.setdefault(key, []).append(s[kept])
             self.errors.setdefault(key, []).append(off[kept])
@@ -240,7 +263,8 @@ class Sites:
         for key, parts in self.distances.items():
             power, one_sided, unit, names = self.facts[key]
             total = prod(self.sizes[key[0]].get(n, 1) for n in names)
-            yield Site(np.concatenate(parts), np.concatenate(self.errors[key]), power, one_sided, unit, total)
+            errors = np.concatenate(self.errors[key])
+            yield Site(np.concatenate(parts), errors, power, one_sided, unit, total, key in self.quotients)
 
 
 def _run(

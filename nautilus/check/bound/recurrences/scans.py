@@ -1,7 +1,7 @@
 """Scans that ``recur-scans`` makes recurrences, as definitions of a Spec.
 
-A running sum of exponentials has the roundings of its steps.  The running maximum that it is relative to, which has none,
-is a recurrence here as well: the maximum of shortened terms would be no bound of all elements.
+A running sum of exponentials has the roundings of its steps.  The running maximum that it is relative to, which has
+none, is a recurrence here as well: the maximum of shortened terms would be no bound of all elements.
 """
 
 from __future__ import annotations
