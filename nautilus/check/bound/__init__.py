@@ -64,17 +64,18 @@ inputs, and the bound holds with a margin of about three.  A single number has a
 six standard deviations of which are allowed: the error of n evaluated elements is multiplied by 1 + 1 / sqrt(n), where
 their roundings have independent errors.  Few elements are evaluated on six inputs together, and on given inputs in
 twelve random runs instead of three.  Where fewer than four elements or rows have most of the error of a sample, as in a
-softmax of large logits, it is found again at 4096 elements, or where the output has fewer, on up to 32 inputs, of which the
-largest error counts.  An output of up to three numbers that may all be close to 0, as a sum of terms of both signs is,
-has the figure on most inputs; ``check`` and ``bench`` judge it by the errors on theirs.
+softmax of large logits, it is found again at 4096 elements, or where the output has fewer, on up to 32 inputs, of which
+the largest error counts.  An output of up to three numbers that may all be close to 0, as a sum of terms of both signs
+is, has the figure on most inputs; ``check`` and ``bench`` judge it by the errors on theirs.
 
 Values that cancel.  Where terms may cancel under a root, in a divisor or in a logarithm, as in ``1 / (x + y + z)``, or
 decide a comparison between two different values, the largest errors have no bound, and a norm is that of a few
 elements.  Whether one of all elements comes that close is decided by the distribution of the sampled distances and the
 number of elements, not by the largest sampled error.  The stated figure is then that without a share of the largest
 errors and values, or on most inputs (:mod:`nautilus.check.bound.cancelling`).  It holds at any size.  So it is where an
-imprecise value is divided by a precise one that is 0 where it is, as in ``(exp(x) - 1) / x`` of a computed ``x``.  ``check``, and
-``bench`` on sampled rows, compare each element with its own error under the roundings on its inputs.
+imprecise value is divided by a precise one that is 0 where it is, as in ``(exp(x) - 1) / x`` of a computed
+``x``.  ``check``, and ``bench`` on sampled rows, compare each element with its own error under the roundings on its
+inputs.
 
 The sizes.  The stated figure is evaluated at sampled elements of the outputs, at fewer of them and on more inputs where
 sums are long.  Sums longer than the budget allows even then are evaluated on evenly spaced terms, and on those at the

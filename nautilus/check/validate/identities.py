@@ -35,9 +35,7 @@ from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.check.validate.residues import scrambled
 from nautilus.check.validate.sets import index_sets
 from nautilus.check.validate.verdict import Verdict
-from nautilus.core.expr.build import within
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, children, rewrite, walk
-from nautilus.core.index.sizes import Extent, extent_expr
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -127,8 +125,9 @@ def _points(e: Reduce) -> Expr:
     """The condition on the variables of ``e`` under which there is a term."""
     points: Expr = Const(True, DType.BOOL) if e.cond is None else e.cond
     for axis in e.axes:
-        for bound in within(Var(axis.name), extent_expr(axis.extent)):
-            points = Op("and", (points, bound), DType.BOOL)
+        end = Const(axis.extent, DType.I32) if isinstance(axis.extent, int) else axis.extent
+        for op, pair in (("ge", (Var(axis.name), Const(0, DType.I32))), ("lt", (Var(axis.name), end))):
+            points = Op("and", (points, Op(op, pair, DType.BOOL)), DType.BOOL)
     return points
 
 
@@ -236,7 +235,7 @@ def _axes(sides: Iterable[Expr]) -> dict[str, int]:
     return found
 
 
-def _shortened(e: Expr) -> set[Extent]:
+def _shortened(e: Expr) -> set[int | Expr]:
     """The extents of the axes in ``e`` that have fewer elements in an evaluation."""
     counts = _axes((e,))
     return {a.extent for n in walk(e) if isinstance(n, Reduce) for a in n.axes if a.extent != counts[a.name]}
