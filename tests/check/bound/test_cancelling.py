@@ -140,6 +140,8 @@ _LARGE = "dim N = 67108864\n" + "".join(f"input {x}: f32[N]\n" for x in "ABCD") 
         ("D[i] + log(abs(A[i] * B[i] + C[i] * D[i]))", True),
         ("D[i] + (A[i] * B[i] + C[i]) ** 0.5", True),
         ("D[i] + max(A[i] * B[i] + C[i], 0) ** 0.5", False),
+        ("D[i] + abs(A[i] * B[i] + C[i]) ** 0.25", True),
+        ("D[i] + sqrt(abs(A[i] * B[i] + C[i]))", False),
         ("D[i] + acos(A[i] * rsqrt(A[i] * A[i] + B[i] * B[i] * C[i])) ", True),
         ("D[i] / (5 + (A[i] + 0.1 * B[i] + 0.1 * C[i]))", True),
         ("D[i] / (12 + (A[i] + 0.1 * B[i] + 0.1 * C[i]))", False),

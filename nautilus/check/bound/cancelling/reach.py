@@ -45,6 +45,8 @@ _STEP: Final = 1 / 4  # share of the typical difference of two values; a smaller
 _STEEPER: Final = 1.5
 _LOW: Final = 0.02  # the quantile from which the lower ones are continued
 _MOST: Final = 1 << 16  # recorded elements of a site
+#: The power up to which the squares of errors have a mean: of greater ones, an element as close as its error decides.
+_INTEGRABLE: Final = 0.5
 
 _Key = tuple[str, int, int]
 
@@ -77,7 +79,7 @@ class Site:
         near = np.argsort(size)[: max(8, int(_NEAREST * size.size))]
         if not reaches_zero(s, self.total) or self._is_precise(s, e, near):
             return False
-        if self.power is None or self.one_sided:
+        if self.power is None or self.one_sided or self.power > _INTEGRABLE:
             width = float(np.quantile(size, _CLOSE))
             expected = self.total * _CLOSE * float(np.sqrt(np.mean(e[near] ** 2))) / width if width > 0.0 else np.inf
             if expected >= _RARE:
