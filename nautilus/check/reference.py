@@ -32,7 +32,8 @@ from nautilus.check.bound.errors import Probe, roundings
 from nautilus.check.bound.overflow import overflows
 from nautilus.check.bound.probes import DECIDING, PROBES, Effect, errors, largest, margin, moves, probes
 from nautilus.check.bound.program import in_chunks, rounded
-from nautilus.check.bound.recurrences.recurrent import LIMIT, following_outputs
+from nautilus.check.bound.recurrences.growth import LIMIT
+from nautilus.check.bound.recurrences.recurrent import following_outputs
 from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.sampling import wide
 from nautilus.check.bound.store import last_unit

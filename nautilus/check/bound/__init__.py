@@ -45,7 +45,8 @@ unit roundoff of the type in question.
   ``defer-roundings`` rounds another number instead, the result has both roundings as errors.
 * A step, such as ``floor`` of a computed number, may take the value on either side of a tie.  One element in 1024 of
   that number (at least one) is taken to be at one: the effect is the difference of the results just above the tie and
-  just below it, which is small where the result is continuous (:mod:`nautilus.check.bound.cancelling.ties`).
+  just below it, which is small where the result is continuous (:mod:`nautilus.check.bound.cancelling.ties`).  Elements
+  that are at ties over the reals, as logarithms of positions are, go to one side together.
 * Results below the least normal number of f32 may become 0.
 
 The model.  Roundings are independent random errors (Higham, Mary, "A new approach to probabilistic rounding error
@@ -62,17 +63,19 @@ unless its type is the one in which it is computed.  Where an output has many el
 inputs, and the bound holds with a margin of about three.  A single number has an error that is normally distributed,
 six standard deviations of which are allowed: the error of n evaluated elements is multiplied by 1 + 1 / sqrt(n), where
 their roundings have independent errors.  Few elements are evaluated on six inputs together, and on given inputs in
-twelve random runs instead of three.  Where fewer than four elements have most of the error of a sample, as in a softmax
-of large logits, it is found again at 4096 elements, or where the output has fewer, on up to 32 inputs, of which the
-largest error counts.  An output of up to three numbers that may all be close to 0, as a sum of terms of both signs is,
-has the figure on most inputs; ``check`` and ``bench`` judge it by the errors on theirs.
+twelve random runs instead of three.  Where fewer than four elements or rows have most of the error of a sample, as in a
+softmax of large logits, it is found again at 4096 elements, or where the output has fewer, on up to 32 inputs, of which
+the largest error counts.  An output of up to three numbers that may all be close to 0, as a sum of terms of both signs
+is, has the figure on most inputs; ``check`` and ``bench`` judge it by the errors on theirs.
 
 Values that cancel.  Where terms may cancel under a root, in a divisor or in a logarithm, as in ``1 / (x + y + z)``, or
 decide a comparison between two different values, the largest errors have no bound, and a norm is that of a few
 elements.  Whether one of all elements comes that close is decided by the distribution of the sampled distances and the
 number of elements, not by the largest sampled error.  The stated figure is then that without a share of the largest
-errors and values, or on most inputs (:mod:`nautilus.check.bound.cancelling`).  It holds at any size.  ``check``, and
-``bench`` on sampled rows, compare each element with its own error under the roundings on its inputs.
+errors and values, or on most inputs (:mod:`nautilus.check.bound.cancelling`).  It holds at any size.  So it is where an
+imprecise value is divided by a precise one that is 0 where it is, as in ``(exp(x) - 1) / x`` of a computed
+``x``.  ``check``, and ``bench`` on sampled rows, compare each element with its own error under the roundings on its
+inputs.
 
 The sizes.  The stated figure is evaluated at sampled elements of the outputs, at fewer of them and on more inputs where
 sums are long.  Sums longer than the budget allows even then are evaluated on evenly spaced terms, and on those at the
@@ -92,7 +95,8 @@ the share of right ``argmax`` does, the figure is that without ties, and the sta
 
 Recurrences.  The error of a step is amplified by the steps after it, which is evaluated over all steps.  Where it grows
 so much that a bound would excuse wrong results, the bound is that of a single step from the state that the result shows
-before it, or that of the first steps, or there is none (:mod:`nautilus.check.bound.recurrences.recurrent`).
+before it, or that of the first steps, or there is none (:mod:`nautilus.check.bound.recurrences.recurrent`).  A running
+sum relative to its largest term is a recurrence too (``recur-scans``), with the independent errors of a sum.
 
 Out of range.  An f32 result above 2^120 (2^8 below the largest number, because the order of a sum is free and scaled
 values occur) is taken as infinite, and so is a narrowed factor that leaves its type; one that is too small for its type

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from nautilus.check.bound.cancelling.arguments import Arguments
 from nautilus.check.bound.cancelling.ties import Step, Ties, anywhere, at_ties, is_whole, move_few, of_nodes, ties
 from nautilus.check.bound.exactness import (
     U32,
@@ -29,6 +30,7 @@ from nautilus.check.bound.exactness import (
     unit,
 )
 from nautilus.check.bound.operands import AROUND, engine_of, in_lanes, multiplies, without_matrices
+from nautilus.check.bound.recurrences.unchanged import is_running_sum, unchanged
 from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts, largest_others
 from nautilus.check.bound.sums.orders import (
     LANES,
@@ -39,6 +41,7 @@ from nautilus.check.bound.sums.orders import (
     apart,
     are_whole,
     cuts,
+    in_binades,
     in_every_order,
     lanes_of,
     multiplications,
@@ -139,13 +142,15 @@ def roundings(
 
 def run(
     program: Spec, inputs: Mapping[str, Any], scalars: Mapping[str, Any], sizes: Mapping[str, int],
-    how: Roundings, probe: Probe, steps: int | None = None,
+    how: Roundings, probe: Probe, steps: int | None = None, exact: Arguments | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of ``program``, unrounded, with the errors of ``probe``; ``steps``: of recurrences, at most."""
     common = Common()
+    known = None if exact is None else exact.again()
 
     def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
         evaluator = Rounding(d, buffers, params, how, probe, common)
+        evaluator.exact = known
         made = evaluator.run()
         if probe.tie and d.name in how.ties.tensors and d.stored.is_float:
             made = evaluator.at_ties(made, how.ties.tensors[d.name], d.name, d.stored)
@@ -164,7 +169,9 @@ def _near(x: Array, error: float, seed: int) -> Array:
 
 
 class Rounding(Evaluator):
-    """The evaluation of one definition with an error at every rounding."""
+    """The evaluation of one definition with an error at every rounding; ``exact``: the arguments of steps."""
+
+    exact: Arguments | None = None
 
     def __init__(
         self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any], how: Roundings, probe: Probe,
@@ -172,19 +179,20 @@ class Rounding(Evaluator):
     ) -> None:  # fmt: skip
         super().__init__(d, buffers, params)
         self.how, self.probe = how, probe
+        self.coherent = probe.coherent and (probe.regular or STEP not in params or not is_running_sum(d))
         self.shared = common
         self.ties = of_nodes(d.expr, how.ties) if probe.tie else {}
 
     @cached_property
     def rng(self) -> np.random.Generator:
         """The source of the errors; to make one takes as long as several operations, and many definitions need none."""
-        step = 0 if self.probe.coherent else self.params.get(STEP, 0)  # independent errors differ from step to step
+        step = 0 if self.coherent else self.params.get(STEP, 0)  # independent errors differ from step to step
         return np.random.default_rng([self.probe.seed, zlib.crc32(self.d.name.encode()), step])
 
     # ---- errors
     def signs(self, shape: tuple[int, ...]) -> Array:
         """Relative errors in units of the largest one, times the size of the probe."""
-        if self.probe.coherent:
+        if self.coherent:
             return np.asarray(self.probe.size * self.rng.choice([-1.0, 1.0]))
         if self.probe.regular and shape:  # neighbours that differ little are rounded in one direction
             runs = self.rng.random((*shape[:-1], -(-shape[-1] // _RUN)), dtype=np.float32)
@@ -230,7 +238,8 @@ class Rounding(Evaluator):
 
     def at_ties(self, x: Array, step: Step, name: str, dtype: DType) -> Array:
         """``x``, called ``name``, with a few elements next to their ties, as far apart from them as roundings are."""
-        return at_ties(x, step, name, self.probe.seed, 2.0 * unit(dtype) * (self.probe.tie or 0))
+        known = None if self.exact is None else self.exact.take(self.d.name, name, self.params, x)
+        return at_ties(x, step, name, self.probe.seed, 2.0 * unit(dtype) * (self.probe.tie or 0), known)
 
     def unit(self, dtype: DType) -> float:
         """The unit roundoff of operations on ``dtype``; that of f64 for an interpreter over the reals."""
@@ -295,8 +304,9 @@ class Rounding(Evaluator):
         if self.how.fast and self.d.name in self.how.hardware and not self.probe.reals:
             error = max(error, hardware_error(e.op) / abs(self.probe.size))
         if self.probe.opposed and e.op in ("add", "sub") and self.has_common(e, value):
-            return self.offset(x, u)
-        return self.moved(x, error, self.floor(dtype)) if error > 0.0 and not scales(e) else x
+            return in_binades(x, u * self.signs(()))
+        made = self.moved(x, error, self.floor(dtype)) if error > 0.0 and not scales(e) else x
+        return unchanged(e.op, [self.value(a) for a in e.args], value, made) if STEP in self.params else made
 
     def resizes(self, e: Expr) -> bool:
         """Whether ``e`` stands for terms that are not evaluated."""
@@ -323,12 +333,6 @@ class Rounding(Evaluator):
     def has_common(self, e: Op, value: Value) -> bool:
         """Whether many elements of the sum ``e`` have one term in common."""
         return any(set(self.value(a).names) < set(value.names) for a in e.args)
-
-    def offset(self, x: Array, u: float) -> Array:
-        """``x`` with the rounding error that all elements of a binade share, in one direction everywhere."""
-        _, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))
-        step = np.where((x != 0.0) & np.isfinite(x), np.ldexp(u, exponent - 1), 0.0)
-        return np.asarray(x + step * self.signs(()))
 
     def argument_errors(self, e: Expr, names: tuple[str, ...], argument: Array, u: float) -> Array:
         """The errors that the terms of ``argument``, the value of ``e``, have: ``u`` of each element of a term.

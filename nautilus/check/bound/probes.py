@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from nautilus.check.bound.bound import Bound
+from nautilus.check.bound.cancelling.arguments import Arguments, arguments
 from nautilus.check.bound.errors import Probe, Roundings, run
 from nautilus.check.compare import norm
 from nautilus.core.numerics import Array, round_to
@@ -24,6 +25,7 @@ PROBES: Final = (*(Probe(n, False, 2.0) for n in range(3)), *(Probe(n, True, 1.2
 _MORE_PROBES: Final = tuple(Probe(n, False, 2.0) for n in range(3, 12))
 #: Errors that move a computed number across a value at which a decision changes, if it is close to it.
 DECIDING: Final = tuple(Probe(n, False, 4.0) for n in range(10))
+_ROWS: Final = 16  # rows of sampled elements of which a few may have most of the error
 FEW: Final = 64  # outputs of fewer elements are sampled on several inputs
 
 
@@ -56,8 +58,9 @@ def errors(
     def cut(name: str, x: Array) -> Array:
         return parts[name].cut(x) if name in parts else x
 
+    exact = arguments(program, how.ties, arrays, scalars, sizes) if how.ties else None
     for probe in probes:
-        moved, *sides = _runs(program, arrays, scalars, sizes, how, probe)
+        moved, *sides = _runs(program, arrays, scalars, sizes, how, probe, exact)
         found = {}
         for name, x in values.items():
             got = cut(name, moved[name])
@@ -73,11 +76,14 @@ def errors(
 
 def _runs(
     program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, int | float | bool], sizes: Mapping[str, int],
-    how: Roundings, probe: Probe,
+    how: Roundings, probe: Probe, exact: Arguments | None,
 ) -> tuple[dict[str, Array], ...]:  # fmt: skip
-    """The outputs under ``probe``; where steps have ties, also those with a few numbers above ties, and below."""
-    chosen = (0, 1, -1) if how.ties and probe.tries_ties else (None,)
-    return tuple(run(program, arrays, scalars, sizes, how, replace(probe, tie=tie)) for tie in chosen)
+    """The outputs under ``probe``; where steps have ties, also those with a few numbers above ties, and below.
+
+    ``exact``: the arguments of these steps.
+    """
+    chosen = (0, 1, -1) if exact is not None and probe.tries_ties else (None,)
+    return tuple(run(program, arrays, scalars, sizes, how, replace(probe, tie=tie), exact=exact) for tie in chosen)
 
 
 def _distance(a: Array, b: Array, dtype: DType) -> Array:
@@ -92,8 +98,9 @@ def moves(
 ) -> dict[str, Array]:  # fmt: skip
     """The elements of each output of integers or bools that one of ``probes`` changes."""
     found = {n: np.zeros(x.shape, bool) for n, x in values.items() if x.dtype.kind != "f"}
+    exact = arguments(program, how.ties, arrays, scalars, sizes) if found and how.ties else None
     for probe in probes if found else ():
-        moved, *sides = _runs(program, arrays, scalars, sizes, how, probe)
+        moved, *sides = _runs(program, arrays, scalars, sizes, how, probe, exact)
         found = {n: f | (moved[n] != values[n]) for n, f in found.items()}
         if sides:
             above, below = sides
@@ -129,8 +136,17 @@ def kinds(x: Array, dtype: DType) -> Array:
 
 
 def even(error: Array) -> float:
-    """How many elements of one error have the norm of ``error`` and that of its squares."""
-    size = error[np.isfinite(error) & (error > 0.0)]
+    """How many elements of one error have the norm of ``error`` and that of its squares; rows of elements where the
+    errors of a row are alike, and there are rows enough to tell."""
+    size = np.where(np.isfinite(error), np.abs(error), 0.0)
+    found = _even(size)
+    if size.ndim > 1 and size.size >= _ROWS * size.shape[-1]:
+        found = min(found, _even(np.sqrt(np.sum(size * size, axis=-1))))
+    return found
+
+
+def _even(size: Array) -> float:
+    size = size[size > 0.0]
     if not size.size:
         return inf
     squares = (size / size.max()) ** 2

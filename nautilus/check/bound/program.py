@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from nautilus.check.bound.recurrences.scans import scan, with_running_extremes
 from nautilus.check.bound.shared import shared
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
@@ -42,6 +43,7 @@ from nautilus.scalar.passes.operands.scale_products import ScaleProducts
 from nautilus.scalar.passes.operands.split_sums import SplitSums
 from nautilus.scalar.passes.positions.expand_gathers import ExpandGathers
 from nautilus.scalar.passes.positions.restrict_results import RestrictResults
+from nautilus.scalar.passes.recurrences.recur_scans import RecurScans
 from nautilus.scalar.passes.results.choose_terms import ChooseTerms
 from nautilus.scalar.passes.results.reduce_rows import ReduceRows
 from nautilus.scalar.passes.results.sink_gathers import SinkGathers
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(RoundTemps(), Simplify(), Inline(schedule), Simplify(), RestrictResults(), ChooseTerms(spec)),
+        *(RecurScans(), RoundTemps(), Simplify(), Inline(schedule), Simplify(), RestrictResults(), ChooseTerms(spec)),
         *(ExpandGathers(spec), UnrollReductions(), CountTerms()),
         DeferRoundings(schedule, strict=precision == "strict", again=True),
         *(SplitSums(spec), Factor(schedule), Simplify()),
@@ -89,6 +91,8 @@ def rounded(
         if isinstance(p, AddUnitAxes):  # it has changed the interface, which is that of the spec again in the end
             before, program = program, p.apply(program)
             added = _axes(program) - _axes(before)
+        elif isinstance(p, RecurScans):
+            program = p.apply(program)
         elif isinstance(p, SeparateDigits) and not any(map(is_recurrence, program.kernels)):
             program = p.apply(program)  # arguments have views, which are undone in the end
         else:
@@ -100,8 +104,11 @@ def rounded(
             program = made
     found: list[Definition] = []
     for k in program.kernels:
-        found += _members(spec, k) if is_recurrence(k) else [_definition(_of_arrays(read_def(program, k), program))]
-    return replace(spec, definitions=tuple(shared(found)))
+        if is_recurrence(k):
+            found += _recurrence(spec, program, k)
+        else:
+            found.append(_definition(_of_arrays(read_def(program, k), program)))
+    return replace(spec, definitions=tuple(shared(with_running_extremes(found))))
 
 
 @lru_cache(maxsize=16)
@@ -238,8 +245,10 @@ def _inlining(p: Pass, part: Program) -> Pass:
     return Inline(replace(p.schedule, inline=names))
 
 
-def _members(spec: Spec, k: Kernel) -> list[Definition]:
-    """The definitions of ``spec`` that the recurrence ``k`` computes. Its steps have no roundings of the compiler."""
+def _recurrence(spec: Spec, program: Program, k: Kernel) -> list[Definition]:
+    """The definitions that the recurrence ``k`` computes, of ``spec`` or a scan. Its steps have no narrowing."""
+    if k.name not in {d.name for d in spec.definitions}:
+        return [scan(program, k)]
     last = spec.definition(k.name).recurrence
     assert last is not None
     return [spec.definition(name) for name in last.members]

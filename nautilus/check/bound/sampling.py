@@ -19,6 +19,7 @@ from nautilus.check.bound.operands import in_lanes, without_matrices
 from nautilus.check.bound.probes import FEW, PROBES, Effect, errors, even, largest, margin
 from nautilus.check.bound.store import last_rounding, last_unit
 from nautilus.check.bound.sums.admitted import Lengths, averages, chains, lengths, names, without
+from nautilus.check.bound.sums.gathered import shortened
 from nautilus.check.bound.sums.short_sums import at_full_size
 from nautilus.check.bound.sums.shorter import (
     ELEMENTS,
@@ -33,7 +34,7 @@ from nautilus.check.bound.sums.shorter import (
 )
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate
-from nautilus.core.expr.nodes import Load, Op, walk
+from nautilus.core.expr.nodes import Op, walk
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -45,7 +46,6 @@ from nautilus.frontend.restrict import sampled
 from nautilus.frontend.spec import Spec, Tensor
 
 _BUDGET: Final = 1 << 18  # points of the sampled evaluation
-_GATHERED: Final = 1 << 17  # elements of an input, where it is read at computed indices only
 _ROWS: Final = 16  # sets of inputs for rows without conditions, which all have the same terms
 _SHORT_ROW: Final = 64  # least number of terms of a row without conditions
 _SHORTER: Final = 4  # the part of the budget with which shorter sums are compared
@@ -230,13 +230,27 @@ def _figures(task: _Task, wanted: Sequence[Tensor]) -> dict[str, float]:
         parts = (few, [t for t in wanted if t not in few])
         return {n: x for part in parts for n, x in _figures(task.alone([t.name for t in part]), part).items()}
     count = max(INPUTS if few else 1, task.inputs)
-    found = _within(task, wanted, count, _BUDGET)
-    if any(_AMPLIFIED < x < inf for x in found.values()) and _is_shortened(task):
-        return _within(task, wanted, count, _SHORTER * _BUDGET)
-    return found
+    found = first = _within(task, wanted, count, _BUDGET)
+    if any(_AMPLIFIED < x.relative < inf for x in first.values()) and _is_shortened(task):
+        found = _within(task, wanted, count, _SHORTER * _BUDGET)
+    out = {n: x.relative for n, x in found.items()}
+    for t in wanted:
+        if min(x[t.name].equal for x in (first, found)) < _EVEN:
+            out[t.name] = max(out[t.name], found[t.name].growth * _of_more(task, t))
+    return out
 
 
-def _within(task: _Task, wanted: Sequence[Tensor], count: int, budget: int) -> dict[str, float]:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The error of an output, how often it is that of the evaluated terms, and how many elements have all of it
+    (``_Sampled``)."""
+
+    relative: float
+    growth: float
+    equal: float
+
+
+def _within(task: _Task, wanted: Sequence[Tensor], count: int, budget: int) -> dict[str, _Found]:
     """The errors on ``count`` inputs that are evaluated within ``budget``."""
     whole, rows = task.cut(budget // count)
     if len(task.program.outputs) > 1 and work(whole) > FAR * budget // count:
@@ -250,17 +264,14 @@ def _within(task: _Task, wanted: Sequence[Tensor], count: int, budget: int) -> d
 
 def _extrapolated(
     task: _Task, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], count: int, budget: int
-) -> dict[str, float]:
+) -> dict[str, _Found]:
     """The errors on ``count`` inputs of ``whole``, ``task`` at sampled elements, maybe with shorter sums.
 
     A result that cancels, such as the excess of a kurtosis over 3, is as small as the deviation of a mean from its
     expectation, which falls with the number of terms.
     """
     found = _sampled(task, wanted, whole, rows, count)
-    out = {n: x.relative for n, x in found.items()}
-    for t in wanted:
-        if found[t.name].equal < _EVEN:
-            out[t.name] = max(out[t.name], _of_more(task, t))
+    out = {n: _Found(x.relative, 1.0, x.equal) for n, x in found.items()}
     full, kept = task.longest, longest(whole)
     if kept >= full:
         return out
@@ -271,7 +282,8 @@ def _extrapolated(
         return out
     before = _sampled(task, wanted, fewer, others, count)
     for t in wanted:
-        out[t.name] *= (full / kept) ** _power(found[t.name], before[t.name], kept / least)
+        growth = (full / kept) ** _power(found[t.name], before[t.name], kept / least)
+        out[t.name] = _Found(growth * found[t.name].relative, growth, found[t.name].equal)
     return out
 
 
@@ -373,7 +385,7 @@ def _judged(elements: int, found: Sequence[tuple[Array, Effect, Effect]], store:
     """
     sizes = [norm(x) for x, _, _ in found]
     size = hypot(*sizes)
-    equal = even(np.concatenate([np.ravel(np.maximum(a.each, b.each)) for _, a, b in found]))
+    equal = even(np.stack([np.maximum(a.each, b.each) for _, a, b in found]))
     factor = margin(min(elements, sum(x.size for x, _, _ in found)))
     norms = [max(factor * a.norm, b.norm) for _, a, b in found]
     error = max(factor * hypot(*(a.norm for _, a, _ in found)), hypot(*(b.norm for _, _, b in found)))
@@ -387,30 +399,6 @@ def _ratio(error: float, size: float) -> float:
     if size > 0.0:
         return error / size
     return inf if error > 0.0 else nan
-
-
-def shortened(
-    spec: Spec, ranges: Mapping[str, tuple[int, int]], rows: Collection[str] = ()
-) -> tuple[Spec, dict[str, tuple[int, int]]]:
-    """``spec`` with large inputs shortened along dimensions of gathers, and the ranges of the positions in them.
-
-    The inputs ``rows``, whose values are given, keep their shapes.
-    """
-    loads = [e for d in spec.definitions for e in walk(d.expr) if isinstance(e, Load)]
-    known = dict(ranges)
-    made = []
-    for t in spec.inputs:
-        shape = list(t.shape)
-        mine = [e for e in loads if e.buffer == t.name]
-        for p, n in enumerate(t.shape):
-            size = volume(shape)
-            gathers = all(any(isinstance(x, Load) for x in walk(e.index[p])) for e in mine)
-            if isinstance(n, int) and size > _GATHERED and gathers and t.name not in rows:
-                shape[p] = length = max(16, n * _GATHERED // size)
-                names = {x.buffer for e in mine for x in walk(e.index[p]) if isinstance(x, Load)}
-                known |= {x: (0, min(known[x][1], length - 1)) for x in names if x in known}
-        made.append(replace(t, shape=tuple(shape), strides=None))
-    return replace(spec, inputs=tuple(made)), known
 
 
 def wide(program: Spec) -> Spec:

@@ -12,7 +12,8 @@ The samples are:
 
 Few integers are sampled.  So an identity of integers or bools is proved only where isl decides it for all integers
 (:func:`nautilus.check.validate.sets.index_sets.always_equal`), and an identity of floats only where both sides have the
-same conditions and integers inside; otherwise it is *tested*.
+same conditions and integers inside, reductions have the same terms for isl, or the numbers at different positions may
+be any; otherwise it is *tested*.
 
 So ``x / x = 1``, ``x * 0 = 0`` and ``max(x, 5) = 5`` are refuted.  An identity that fails at inf or NaN only holds on
 the domain ``finite``, and the caller says whether that is enough.  Samples at which a condition does not hold do not
@@ -34,7 +35,7 @@ from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.check.validate.residues import scrambled
 from nautilus.check.validate.sets import index_sets
 from nautilus.check.validate.verdict import Verdict
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, children, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, children, rewrite, walk
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -79,16 +80,55 @@ def decide(
     if not points:
         return Verdict("not decided", detail="the conditions hold at no sample")
     if not undecided and not _integers_decided(before, after, conditions, domain):
+        sides = _without_places((before, after, *conditions))
+        if sides != (before, after, *conditions):
+            return decide(sides[0], sides[1], sides[2:], domain, seed)
         undecided = True
     return Verdict("tested" if undecided else "proved", points)
+
+
+def _without_places(sides: Sequence[Expr]) -> tuple[Expr, ...]:
+    """``sides`` with an unknown for each element of floats, whatever its indices are, but for elements of a reduction.
+
+    What holds for all numbers holds for those that are one element at some indices.
+    """
+    names: dict[Expr, Expr] = {}
+    inner = {a.name for side in sides for n in walk(side) if isinstance(n, Reduce) for a in n.axes}
+
+    def rule(e: Expr) -> Expr | None:
+        if not (isinstance(e, Load) and e.dtype.is_float) or inner & {*_variables(e)}:
+            return None
+        return names.setdefault(e, Var(f"element {len(names)}", e.dtype))
+
+    return tuple(rewrite(e, rule) for e in sides)
 
 
 def _integers_decided(before: Expr, after: Expr, conditions: Sequence[Expr], domain: Domain) -> bool:
     """Whether the integers and the conditions of both sides need no sample: they are the same, or equal for isl."""
     if not before.dtype.is_float:
         return before == after or index_sets.always_equal(before, after, wraps=domain == "everything")
+    if isinstance(before, Reduce) and isinstance(after, Reduce) and _same_terms(before, after, domain):
+        return True
+    if _shortened(before) != _shortened(after):
+        return False
     known = {x for side in (before, *conditions) for x in _discrete(side)}
     return all(x in known or _decided(x, known, domain) for x in _discrete(after))
+
+
+def _same_terms(a: Reduce, b: Reduce, domain: Domain) -> bool:
+    """Whether two reductions have the same terms at the same points, by isl."""
+    same = a.op == b.op and a.body == b.body and [x.name for x in a.axes] == [x.name for x in b.axes]
+    return same and index_sets.always_equal(_points(a), _points(b), wraps=domain == "everything")
+
+
+def _points(e: Reduce) -> Expr:
+    """The condition on the variables of ``e`` under which there is a term."""
+    points: Expr = Const(True, DType.BOOL) if e.cond is None else e.cond
+    for axis in e.axes:
+        end = Const(axis.extent, DType.I32) if isinstance(axis.extent, int) else axis.extent
+        for op, pair in (("ge", (Var(axis.name), Const(0, DType.I32))), ("lt", (Var(axis.name), end))):
+            points = Op("and", (points, Op(op, pair, DType.BOOL)), DType.BOOL)
+    return points
 
 
 def _decided(e: Expr, known: Iterable[Expr], domain: Domain) -> bool:
@@ -193,6 +233,12 @@ def _axes(sides: Iterable[Expr]) -> dict[str, int]:
                     count = min(a.extent, most) if isinstance(a.extent, int) else _MOST
                     found[a.name] = max(count, found.get(a.name, 0))
     return found
+
+
+def _shortened(e: Expr) -> set[int | Expr]:
+    """The extents of the axes in ``e`` that have fewer elements in an evaluation."""
+    counts = _axes((e,))
+    return {a.extent for n in walk(e) if isinstance(n, Reduce) for a in n.axes if a.extent != counts[a.name]}
 
 
 def _variables(e: Expr) -> Iterator[str]:

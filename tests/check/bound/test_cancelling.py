@@ -140,6 +140,8 @@ _LARGE = "dim N = 67108864\n" + "".join(f"input {x}: f32[N]\n" for x in "ABCD") 
         ("D[i] + log(abs(A[i] * B[i] + C[i] * D[i]))", True),
         ("D[i] + (A[i] * B[i] + C[i]) ** 0.5", True),
         ("D[i] + max(A[i] * B[i] + C[i], 0) ** 0.5", False),
+        ("D[i] + abs(A[i] * B[i] + C[i]) ** 0.25", True),
+        ("D[i] + sqrt(abs(A[i] * B[i] + C[i]))", False),
         ("D[i] + acos(A[i] * rsqrt(A[i] * A[i] + B[i] * B[i] * C[i])) ", True),
         ("D[i] / (5 + (A[i] + 0.1 * B[i] + 0.1 * C[i]))", True),
         ("D[i] / (12 + (A[i] + 0.1 * B[i] + 0.1 * C[i]))", False),
@@ -150,6 +152,9 @@ _LARGE = "dim N = 67108864\n" + "".join(f"input {x}: f32[N]\n" for x in "ABCD") 
         ("D[i] * (A[i] * B[i] + C[i] if A[i] * B[i] + C[i] > 0 else 0)", False),
         ("(A[i] * B[i] + C[i]) % 1.0 + D[i]", True),
         ("atan2(A[i] * B[i] + C[i], D[i])", True),
+        ("(exp(A[i] * B[i]) - 1) / (A[i] * B[i])", True),
+        ("(A[i] * B[i] + C[i]) / D[i]", False),
+        ("(exp(A[i] * B[i]) - 1) / (1 + A[i] * A[i])", False),
     ],
 )
 def test_the_least_of_many_elements_decides(value: str, decide: bool) -> None:
@@ -157,6 +162,14 @@ def test_the_least_of_many_elements_decides(value: str, decide: bool) -> None:
     lines = [x for x in _LARGE.splitlines() if x[6:7] not in unused or not x.startswith("input")]
     bound = stated(load_text("\n".join([*lines, f"Z[i] = {value}", ""])))["Z"]
     assert (bound.left_out > 0.0) is decide and bound.relative < 1e-4
+
+
+def test_elements_of_large_inputs_at_computed_positions_differ() -> None:
+    """Nine values are summed in the divisor, each at a position that integers of the input shift."""
+    text = "dim N = 512\ninput f: f32[9, N, N], c: i32[9]\noutput g: f32[9, N, N]\n"
+    text += "s[q, i: N, j: N] = f[q, (i - c[q]) % N, (j + c[q]) % N]\ng[q, i, j] = s[q, i, j] / sum[p: 9](s[p, i, j])\n"
+    (found,) = stated(load_text(text)).values()
+    assert found.left_out and found.relative < 1e-5
 
 
 def test_the_number_of_elements_decides() -> None:

@@ -14,8 +14,8 @@ from nautilus.check.bound import errors
 from nautilus.check.bound import stated as stated_module
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.follows import Along, following
-from nautilus.check.bound.program import in_chunks, passes
-from nautilus.check.bound.recurrences import recurrent
+from nautilus.check.bound.program import in_chunks, passes, rounded
+from nautilus.check.bound.recurrences import excerpt, profiles, recurrent
 from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.stated import _stated, stated
 from nautilus.check.compare import relative
@@ -286,7 +286,7 @@ def test_inputs_of_few_elements_are_evaluated_at_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(errors, "run_spec", counted)
     together = stated(spec)
     assert len(runs) < 10
-    monkeypatch.setattr(recurrent, "_FEW_POINTS", 0)
+    monkeypatch.setattr(excerpt, "_FEW_POINTS", 0)
     stated_module._stated.cache_clear()
     stated_module._bounds.cache_clear()
     alone = stated(spec)
@@ -297,9 +297,9 @@ def test_inputs_of_few_elements_are_evaluated_at_once(monkeypatch: pytest.Monkey
 
 def test_single_steps_of_few_elements_are_evaluated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = load_text(LOGISTIC.format(t=96).replace("B = 16", "B = 2"), "few")
-    monkeypatch.setattr(recurrent, "FEW", 1 << 20)
+    monkeypatch.setattr(excerpt, "FEW", 1 << 20)
     together = stated(spec)["h"]
-    monkeypatch.setattr(recurrent, "_FEW_POINTS", 0)
+    monkeypatch.setattr(excerpt, "_FEW_POINTS", 0)
     stated_module._stated.cache_clear()
     stated_module._bounds.cache_clear()
     alone = stated(spec)["h"]
@@ -319,7 +319,7 @@ recur {
 
 def test_single_steps_have_the_positions_of_the_recurrence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of single steps are as long as those of the recurrence, whose inputs and states they take."""
-    monkeypatch.setattr(recurrent, "_BUDGET", 1 << 12)
+    monkeypatch.setattr(recurrent, "BUDGET", 1 << 12)
     assert stated(load_text(GATED, "gated"))["y"].stepwise
 
 
@@ -399,7 +399,7 @@ def test_outputs_of_several_shapes_are_taken_at_the_same_rows(monkeypatch: pytes
         sizes.append(sum(x.size for x in made.arrays.values()))
         return made
 
-    monkeypatch.setattr(recurrent, "generate", generated)
+    monkeypatch.setattr(profiles, "generate", generated)
     text = "dim R = 4096, S = 48\ninput D: f32[R, S]\ninput C: f32[R, S, 3]\n"
     text += "output color: f32[R, 3]\noutput acc: f32[R]\n"
     text += "recur T[r: R, s: S] = T[r, s - 1] + abs(D[r, s]) if s > 0 else 0\n"
@@ -407,3 +407,23 @@ def test_outputs_of_several_shapes_are_taken_at_the_same_rows(monkeypatch: pytes
     bounds = stated(load_text(text))
     assert all(0.0 < bounds[name].relative < 1e-3 for name in ("color", "acc"))
     assert 0 < max(sizes) < 4096 * 48
+
+
+@pytest.mark.parametrize("order", ["u <= t", "u >= t"])
+def test_scans_that_become_recurrences_have_the_roundings_of_their_steps(order: str) -> None:
+    """Plain f32 arithmetic, step by step, is within the figure."""
+    text = "dim M = 16, N = 256\ninput X: f32[M, N]\noutput Y: f32[M, N]\n"
+    text += f"m[i, t: N] = max[u: N | {order}](X[i, u])\nY[i, t] = sum[u: N | {order}](exp(X[i, u] - m[i, t]))\n"
+    spec = load_text(text)
+    program, given = rounded(spec), generate(spec, "random", 3)
+    assert [d.name for d in program.definitions if d.recurrence is not None] == ["m", "Y_relative"]
+    want = run_spec(spec, given.arrays)["Y"]
+    assert np.allclose(run_spec(program, given.arrays)["Y"], want, rtol=1e-9)
+    x, got = given.arrays["X"].astype(F), np.zeros((16, 256), F)
+    before, total = np.full(16, -np.inf, F), np.zeros(16, F)
+    for t in range(256) if order == "u <= t" else reversed(range(256)):
+        now = np.maximum(before, x[:, t])
+        total = total * np.exp(before - now) + np.exp(x[:, t] - now)
+        before, got[:, t] = now, total
+    error = relative(got, want)
+    assert error <= stated(spec)["Y"].relative < 20.0 * error

@@ -11,6 +11,7 @@ from nautilus.check.bound.operands import in_lanes
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.stated import stated
 from nautilus.check.bound.sums.admitted import lengths
+from nautilus.check.bound.sums.gathered import shortened
 from nautilus.check.bound.sums.shorter import FAR, TERMS, at_elements, volume, work
 from nautilus.check.inputs import InputSet, generate
 from nautilus.core.schedule import Schedule
@@ -137,8 +138,8 @@ def test_windows_of_products_are_those_of_the_sampled_elements() -> None:
 def test_row_numbers_are_no_table_that_gathers_shorten() -> None:
     """The places of blocks of a long tensor are an input of many numbers, read at positions from memory."""
     rows = load_text("dim N = 64, K = 1048576\ninput T: i32[K]\ninput i: i32[N]\noutput O: i32[N]\nO[n] = T[i[n]]\n")
-    cut, _ = sampling.shortened(rows, {"i": (0, 1 << 20)})
-    kept, _ = sampling.shortened(rows, {"i": (0, 1 << 20)}, {"T": None})
+    cut, _ = shortened(rows, {"i": (0, 1 << 20)})
+    kept, _ = shortened(rows, {"i": (0, 1 << 20)}, {"T": None})
     assert cut.inputs != rows.inputs and kept.inputs == rows.inputs
 
 

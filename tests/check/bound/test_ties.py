@@ -11,6 +11,7 @@ from nautilus.check.bound.cancelling.ties import Step, Ties, at_ties, is_whole, 
 from nautilus.check.bound.errors import roundings
 from nautilus.check.bound.stated import stated
 from nautilus.check.compare import relative
+from nautilus.check.inputs import generate
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
 
@@ -66,6 +67,20 @@ def test_numbers_that_all_are_next_to_ties_keep_the_bound(body: str) -> None:
     exact = np.floor(u.astype(float) * 4.3 + 19.7)
     assert np.count_nonzero(exact != k) > 100
     assert relative(got.astype(float), want) <= bound(body).relative
+
+
+def test_positions_at_ties_go_one_way_together() -> None:
+    """Each power of two is a tie of the logarithm, and an error takes all elements at one of them to the same side."""
+    text = "dim M = 256, N = 256\ninput X: f32[M, N], T: f32[16]\noutput Y: f32[M]\n"
+    text += "b[i: M, j: N] = i32(log2(f32(abs(i - j) + 1)){})\nY[i] = sum[j](X[i, j] * T[b[i, j]])\n"
+    spec, below = (load_text(text.format(moved)) for moved in ("", " - 1e-6"))
+    (found,) = stated(spec).values()
+    errors = []
+    for seed in range(4):
+        given = generate(spec, "random", seed)
+        want, got = (run_spec(s, given.arrays)["Y"] for s in (spec, below))
+        errors.append(relative(got, want))
+    assert 0.1 < max(errors) <= found.relative < 10.0 * max(errors)
 
 
 def test_steps_by_what_decides_about_them() -> None:

@@ -164,6 +164,8 @@ RIGHT: list[tuple[str, str, Domain]] = [
     ("sum[j: 8](A[j] * x)", "sum[j: 8](A[j]) * x", "finite"),
     ("sum[j: 8 | j < n](A[j])", "sum[j: 8](select(j < n, A[j], 0.0))", "everything"),
     ("max[j: 8](A[j] * 2.0)", "max[j: 8](A[j]) * 2.0", "everything"),
+    ("sum[i: 39, j: 50](A[i] * B[j])", "sum[i: 40, j: 50 | i < 39](A[i] * B[j])", "everything"),
+    ("exp(x - y)", "exp(x - A[n - 1]) * exp(A[n - 1] - y)", "generic"),
     ("cast<f32>(cast<f16>(cast<f32>(H[n])))", "cast<f32>(H[n])", "everything"),
 ]
 
@@ -190,6 +192,12 @@ def test_a_rounding_is_not_dropped() -> None:
 def test_an_identity_without_a_rule_is_tested_and_not_proved() -> None:
     found = verdict("select(x < 0.0, 1.0, sqrt(x) * sqrt(x))", "select(x < 0.0, 1.0, x)", "generic")
     assert found.status == "tested"
+
+
+@pytest.mark.parametrize("after", ["i: 40, j: 50 | i < 38", "i: 40, j: 50", "i: 39, j: 51", "i: 40, j: 50 | j < 39"])
+def test_terms_beyond_the_sampled_ones_count(after: str) -> None:
+    """A few elements along each axis agree, and isl says that others differ."""
+    assert verdict("sum[i: 39, j: 50](A[i] * B[j])", f"sum[{after}](A[i] * B[j])").status != "proved"
 
 
 @pytest.mark.parametrize(("before", "after", "domain"), RIGHT)

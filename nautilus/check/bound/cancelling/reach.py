@@ -37,12 +37,16 @@ _PROBE: Final = Probe(0, False, 2.0)
 _RARE: Final = 0.01  # expected elements that are too few to be stated
 _ROUNDINGS: Final = 16.0  # errors of a precise value in units of roundoff
 _SAME: Final = 1.2  # relative errors in units of others, which are as large
+#: The root mean square of relative errors in units of their median, of which few elements may differ by chance.
+_AS_ELSEWHERE: Final = 3.0
 _NEAREST: Final = 1 / 32  # the share of elements that count as close to the point
 _CLOSE: Final = 1 / 16  # the share from which their density is found
 _STEP: Final = 1 / 4  # share of the typical difference of two values; a smaller step at their border is none
 _STEEPER: Final = 1.5
 _LOW: Final = 0.02  # the quantile from which the lower ones are continued
 _MOST: Final = 1 << 16  # recorded elements of a site
+#: The power up to which the squares of errors have a mean: of greater ones, an element as close as its error decides.
+_INTEGRABLE: Final = 0.5
 
 _Key = tuple[str, int, int]
 
@@ -52,7 +56,8 @@ class Site:
     """The distances of sampled elements from a singular point.
 
     ``power``: of the growth of errors (``Singular``), None for a jump.  ``one_sided``: no value on the other side.
-    ``unit``: the unit roundoff.  ``total``: all elements at full size.
+    ``unit``: the unit roundoff.  ``total``: all elements at full size.  ``quotient``: the distances are precise,
+    and the errors are those of the dividend.
     """
 
     distances: Array
@@ -61,6 +66,7 @@ class Site:
     one_sided: bool
     unit: float
     total: int
+    quotient: bool = False
 
     @property
     def decides(self) -> bool:
@@ -73,7 +79,7 @@ class Site:
         near = np.argsort(size)[: max(8, int(_NEAREST * size.size))]
         if not reaches_zero(s, self.total) or self._is_precise(s, e, near):
             return False
-        if self.power is None or self.one_sided:
+        if self.power is None or self.one_sided or self.power > _INTEGRABLE:
             width = float(np.quantile(size, _CLOSE))
             expected = self.total * _CLOSE * float(np.sqrt(np.mean(e[near] ** 2))) / width if width > 0.0 else np.inf
             if expected >= _RARE:
@@ -83,9 +89,12 @@ class Site:
     def _is_precise(self, s: Array, e: Array, near: Array) -> bool:
         """Whether the relative error of a distance is as small close to the point as elsewhere."""
         relative = e / np.maximum(np.abs(s), np.finfo(np.float64).tiny)
-        if _is_crossed(s):
-            return bool(np.all(relative[near] <= _ROUNDINGS * self.unit))
+        if self.quotient:  # a dividend that is small by chance has a large relative error as well
+            return bool(np.median(relative[near]) <= _AS_ELSEWHERE * np.median(relative))
         close, typical = (float(np.sqrt(np.mean(x**2))) for x in (relative[near], relative))
+        if _is_crossed(s):  # of few elements, none may be so close that its error alone is large
+            usual = float(np.median(relative[relative > 0.0])) if np.any(relative > 0.0) else 0.0
+            return bool(np.all(relative[near] <= _ROUNDINGS * self.unit)) and close <= _AS_ELSEWHERE * usual
         return close <= _SAME * typical and typical <= _ROUNDINGS * self.unit
 
 
@@ -113,9 +122,13 @@ def _is_crossed(x: Array) -> bool:
 
 @dataclass
 class _Recorded:
-    """The findings of one run at the sites of a program, by definition, node and comparison in it."""
+    """The findings of one run at the sites of a program, by definition, node and comparison in it.
+
+    ``results``: the quotients, where the divisors are precise.
+    """
 
     known: Known
+    results: dict[_Key, list[Array]] = field(default_factory=dict)
     found: dict[_Key, list[Array]] = field(default_factory=dict)
     facts: dict[_Key, tuple[float | None, bool, float, frozenset[str]]] = field(default_factory=dict)
 
@@ -133,7 +146,7 @@ class _Recorder(Evaluator):
     def compute(self, e: Expr) -> Value:
         value = super().compute(e)
         if isinstance(e, Op | Reduce) and id(e) in self.places:
-            for n, distance, node, power, one_sided in self.distances(e):
+            for n, distance, node, power, one_sided in self.distances(e, value):
                 self.to.add((self.d.name, self.places[id(e)], n), distance, node, power, one_sided)
         return value
 
@@ -142,8 +155,10 @@ class _Recorder(Evaluator):
         """The numbers of the sites of the definition, in the order of its nodes."""
         return {id(e): n for n, e in enumerate(e for e in walk(self.d.expr) if self.to.known.is_site(e))}
 
-    def distances(self, e: Op | Reduce) -> Iterator[tuple[int, Value, Expr, float | None, bool]]:
-        """The distances at the site ``e``, with the node that has their type, the power, and the side.
+    def distances(
+        self, e: Op | Reduce, value: Value
+    ) -> Iterator[tuple[int, Value, Expr, float | None, bool]]:  # fmt: skip
+        """The distances at the site ``e`` of this ``value``: their number, the node of their type, the power, the side.
 
         Before each of them stands the number of its comparison, because others may be no steps in one of two runs.
         """
@@ -156,11 +171,19 @@ class _Recorder(Evaluator):
                     yield n, difference, c.args[0], None, False
         elif (at := singular(e)) is not None:
             from_it = distance(at, e)
-            if from_it in e.args:
+            if self.to.known.is_quotient(e):
+                results = self.to.results.setdefault((self.d.name, self.places[id(e)], 0), [])
+                results.append(np.ravel(value.array))
+                yield 0, self.grown(from_it, value), e, 1.0, False
+            elif from_it in e.args:
                 one_sided = at.one_sided and not self.to.known.is_positive(from_it)
                 yield 0, self.value(from_it), e, at.power, one_sided
             else:
                 yield 0, self.evaluated(from_it, e.args), e, at.power, at.one_sided
+
+    def grown(self, e: Expr, like: Value) -> Value:
+        """The value of ``e`` at all elements of ``like``."""
+        return Value(np.broadcast_to(line_up(self.value(e), like.names), like.array.shape), like.names)
 
     def both(self, how: Any, a: Expr, b: Expr) -> Value:
         values = self.value(a), self.value(b)
@@ -203,6 +226,7 @@ class Sites:
     distances: dict[_Key, list[Array]] = field(default_factory=dict)
     errors: dict[_Key, list[Array]] = field(default_factory=dict)
     facts: dict[_Key, tuple[float | None, bool, float, frozenset[str]]] = field(default_factory=dict)
+    quotients: set[_Key] = field(default_factory=set)
 
     def add(self, program: Spec, how: Roundings, arrays: Mapping[str, Any], scalars: Mapping[str, Any]) -> None:
         """Record one set of inputs of ``program``, which is the program at some elements."""
@@ -212,8 +236,12 @@ class Sites:
             s = np.concatenate(parts)
             if key not in moved.found:  # two values that differ at a border only by their roundings
                 continue
-            with np.errstate(invalid="ignore"):
+            with np.errstate(all="ignore"):
                 off = np.abs(np.concatenate(moved.found[key]) - s)
+                if key in exact.results:
+                    z, other = (np.concatenate(x.results[key]) for x in (exact, moved))
+                    off = np.abs(other - z) * np.abs(s) / np.maximum(np.abs(z), np.median(np.abs(z)))
+                    self.quotients.add(key)
             kept = slice(None, None, max(1, s.size // _MOST))
             self.distances.setdefault(key, []).append(s[kept])
             self.errors.setdefault(key, []).append(off[kept])
@@ -237,7 +265,8 @@ class Sites:
         for key, parts in self.distances.items():
             power, one_sided, unit, names = self.facts[key]
             total = prod(self.sizes[key[0]].get(n, 1) for n in names)
-            yield Site(np.concatenate(parts), np.concatenate(self.errors[key]), power, one_sided, unit, total)
+            errors = np.concatenate(self.errors[key])
+            yield Site(np.concatenate(parts), errors, power, one_sided, unit, total, key in self.quotients)
 
 
 def _run(

@@ -77,8 +77,16 @@ class Known:
                 return e.dtype.is_float and self.decides(cond)
             case Op(args=args) if e.dtype.is_float and (at := singular(e)) is not None:
                 own = distance(at, e)
-                return not (self.is_precise(own) if own in args else all(map(self.is_exact, args)))
+                precise = self.is_precise(own) if own in args else all(map(self.is_exact, args))
+                return not precise or self.is_quotient(e)
         return False
+
+    def is_quotient(self, e: Expr) -> bool:
+        """Whether ``e`` divides an imprecise value by a precise one that may be 0, where both may be 0 together."""
+        if not isinstance(e, Op) or e.op != "div":
+            return False
+        x, y = e.args
+        return self.is_precise(y) and not self.is_precise(x) and not self.is_positive(y)
 
     def decides(self, cond: Expr) -> bool:
         """Whether roundings may decide about ``cond``."""

@@ -31,6 +31,7 @@ from nautilus.frontend.spec import Spec
 FLIPS = 1024  # one element in this many of those that a step decides about is taken to be at a tie
 _FEW = 8  # elements of which the largest one does not decide about the norm
 _PART = 1 / 16  # the unit of errors of arguments, relative to the period, above which their remainders may be any
+_AT = 2.0**-40  # the relative distance of a number from a tie that is an error of f64
 _KEEP_WHOLE = frozenset({"neg", "abs", "min", "max", "add", "sub", "mul"})
 
 
@@ -184,10 +185,11 @@ def of_nodes(e: Expr, known: Ties) -> Mapping[int, tuple[Step, str]]:
     return _by_node(e, known) if known.forms else {}
 
 
-def at_ties(x: Array, step: Step, name: str, seed: int, error: float) -> Array:
+def at_ties(x: Array, step: Step, name: str, seed: int, error: float, exact: Array | None = None) -> Array:
     """``x`` with a few elements at a distance of ``error`` from their ties, relative to them or to 1.
 
     Which elements depends on ``seed`` and ``name`` alone.  A tie that is beyond all elements is none of theirs.
+    ``exact``: the values without roundings; those that are ties and are rounded are at this distance too.
     """
     if not x.size:
         return x
@@ -196,6 +198,8 @@ def at_ties(x: Array, step: Step, name: str, seed: int, error: float) -> Array:
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     for one in step:
         at = rng.integers(0, x.size, few(x.size))
+        if exact is not None:
+            at = np.concatenate([at, _rounded_ties(flat, exact.reshape(-1), one)])
         own = flat[at]
         with np.errstate(all="ignore"):
             tie = one.nearest(own)
@@ -203,6 +207,13 @@ def at_ties(x: Array, step: Step, name: str, seed: int, error: float) -> Array:
             reached = (tie >= usual.min(initial=inf)) & (tie <= usual.max(initial=-inf))
             flat[at] = np.where(np.isfinite(own) & reached, moved, own)
     return flat.reshape(x.shape)
+
+
+def _rounded_ties(x: Array, exact: Array, step: Step) -> Array:
+    """The positions of the elements of ``x`` that are rounded, and that are ties of ``step`` over the reals."""
+    with np.errstate(all="ignore"):
+        tie = step.nearest(exact)
+        return np.flatnonzero((np.abs(exact - tie) <= _AT * np.maximum(np.abs(tie), step.period)) & (x != exact))
 
 
 def anywhere(x: Array, period: Array, error: Array, end: Array | float) -> Array:

@@ -161,3 +161,10 @@ def are_whole(count: int, *factors: Array) -> bool:
         return False
     largest = prod(float(np.max(np.abs(x), initial=0.0)) for x in factors)
     return largest * count <= _WHOLE and all(np.array_equal(x, np.rint(x)) for x in factors)
+
+
+def in_binades(x: Array, error: Array) -> Array:
+    """``x`` with the rounding error that all elements of a binade share, in one direction everywhere."""
+    _, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))
+    step = np.where((x != 0.0) & np.isfinite(x), np.ldexp(1.0, exponent - 1), 0.0)
+    return np.asarray(x + step * error)

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from nautilus.check.bound.sums.gathered import sizes
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, walk
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array, distinct
@@ -156,7 +157,8 @@ def longest(spec: Spec) -> int:
 
 def work(spec: Spec) -> int:
     """The work of an evaluation: elements of inputs and of all grids; a term of a product of matrices is a 32nd."""
-    total = sum(volume(t.shape) // (1 if t.dtype.is_float else _INTEGERS) for t in spec.inputs)
+    elements = sizes(spec)
+    total = sum(elements[t.name] // (1 if t.dtype.is_float else _INTEGERS) for t in spec.inputs)
     for d in spec.definitions:
         outer = {a.name: a for a in d.axes}
         nodes = list(walk(d.expr))

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
@@ -138,5 +139,8 @@ def _rewritten(program: Program, d: Def, scan: _Scan) -> tuple[Program, Certific
     kernels = (*program.kernels[:mine], kernel, *program.kernels[mine:])
     program = replace(program, kernels=kernels, buffers=(*program.buffers, relative))
     proof = "exp(x - r) is exp(x - q) * exp(q - r), and a term of an earlier step is multiplied once in each later one"
-    term, moved = _exp(element, reference(place)), Op("mul", (_exp(element, reference(before)), moved), DType.F32)
-    return program, Certificate("recur-scans", d.name, term, moved, (), (), (), proof, d.span)
+    term = _exp(scan.element, reference(place))
+    moved = Op("mul", (_exp(scan.element, reference(before)), moved), DType.F32)
+    ordered = (scan.element, at(scan.of.name, before), at(scan.of.name, place))
+    conditions = tuple(Op("le", pair, DType.BOOL) for pair in pairwise(ordered))
+    return program, Certificate("recur-scans", d.name, term, moved, (), conditions, (), proof, d.span)
