@@ -325,8 +325,8 @@ class _Run:
         factors, out = np.moveaxis(spread, dim, 0), np.empty_like(data)
         before, order = np.zeros_like(data[0]), range(len(data))
         for n in reversed(order) if op.reverse else order:
-            moved = eval_op("mul", [factors[n], before], t.dtype, self.mode)
-            after = eval_op("add", [moved, data[n]], t.dtype, self.mode)
+            moved = eval_quietly("mul", [factors[n], before], t.dtype, self.mode)
+            after = eval_quietly("add", [moved, data[n]], t.dtype, self.mode)
             before = out[n] = np.where(np.isinf(factors[n]), data[n], after)
         return np.moveaxis(out, 0, dim)
 

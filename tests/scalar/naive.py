@@ -158,7 +158,7 @@ def run(program: Program, inputs: Mapping[str, Any], params: Mapping[str, Any] |
         for elements in scope.values():
             if isinstance(elements, Elements):
                 elements.verify()
-    out = {}
+    out: dict[str, np.ndarray[Any, Any]] = {}
     for b in program.buffers:
         if b.space.value == "output":
             kind = np.float64 if b.dtype.is_float else np.bool_ if b.dtype is DType.BOOL else np.int64

@@ -197,9 +197,7 @@ class Rounding(Evaluator):
         if self.probe.regular and shape:  # neighbours that differ little are rounded in one direction
             runs = self.rng.random((*shape[:-1], -(-shape[-1] // _RUN)), dtype=np.float32)
             return (2.0 * np.repeat(runs, _RUN, axis=-1)[..., : shape[-1]] - 1.0) * self.probe.size
-        drawn: Array = np.asarray(self.rng.random(shape, dtype=np.float32))
-        drawn *= 2.0  # in place: a new array takes longer than the product
-        drawn -= 1.0
+        drawn: Array = np.asarray(2.0 * self.rng.random(shape, dtype=np.float32) - 1.0)
         if self.probe.size != 1.0:
             drawn *= self.probe.size
         return drawn
@@ -222,8 +220,6 @@ class Rounding(Evaluator):
                 small += x
                 return np.asarray(small)
             size = np.where(x == 0.0, 0.0, np.maximum(relative * small, least))
-            if most <= limit:
-                return np.asarray(x + size * xi)
             return np.where(np.isfinite(x), x + np.where(np.isfinite(size), size, 0.0) * xi, x)
         return add_relative(x, relative, xi)
 

@@ -14,8 +14,8 @@ from nautilus.core.common_ops import LEAST_FACTOR
 from nautilus.core.expr.nodes import COMBINERS, identity
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
-from nautilus.ma_tile.interp.data import UFUNCS, agree, apply, element_numbers, linear, spread
-from nautilus.ma_tile.interp.state.values import Fault, decode, encode
+from nautilus.ma_tile.interp.data import UFUNCS, agree, element_numbers, linear
+from nautilus.ma_tile.interp.state.values import Fault, apply, decode, encode, spread
 from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.scan import Digit, ScanLevels, ScanOp, scan_levels
 from nautilus.ma_tile.ir.values import Frag

@@ -81,7 +81,8 @@ def logistic(x: dict[str, Array], steps: int) -> Array:
 
 def rotation(x: dict[str, Array], steps: int) -> Array:
     c, s = np.cos(x["w"].astype(F)), np.sin(x["w"].astype(F))
-    real, imaginary = x["x"].astype(F), np.zeros(16, F)
+    real: Array = x["x"].astype(F)
+    imaginary: Array = np.zeros(16, F)
     out = [real]
     for _ in range(steps - 1):
         before = real

@@ -97,6 +97,7 @@ LENGTH, LENGTH_COMPARED = 16, 32
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
 def test_all_levels_are_within_the_stated_bound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: tuple[str, ...]
     text, length, kinds = re.sub("T = [0-9]+", "T = 70", SPECS[name]), LENGTH_COMPARED, KINDS
     if name not in COMPARED:
         text, length, kinds = SPECS[name], LENGTH, (KINDS[0], KINDS[1 + [*SPECS].index(name) % 2])
