@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, TypeVar, dataclass_transform, get_args
 
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN
-from nautilus.core.text.assembly import FORMS, Form, Forms, Syntax, form_of
+from nautilus.core.text.assembly import FORMS, Form, Forms, Syntax
 
 T = TypeVar("T")
 Read: TypeAlias = Callable[[Any], tuple[Any, ...]]
@@ -251,7 +251,7 @@ def op(level: Level, format: str = "", *effects: Effect) -> Callable[[type[T]], 
         if not (found.effects or found.writes or kinds & {Kind.RESULT, Kind.REGION, Kind.PARTS, Kind.VARIABLE}):
             raise TypeError(f"{cls.__name__} declares no result, region, write or effect")
         level.ops += (new,)
-        level.forms.add(form_of(new))
+        level.forms.add(FORMS[new])
         return new
 
     return made

@@ -53,7 +53,7 @@ from nautilus.core.op_fields import COMBINER, EXPR, EXPRS, INTEGER, NAME, VARIAB
 from nautilus.core.ops import SPAN, FieldRole, Level, declare, op, part
 from nautilus.core.ops import Kind as FieldKind
 from nautilus.core.source import Span
-from nautilus.core.text.assembly import Form, Reader, form_of
+from nautilus.core.text.assembly import FORMS, Form, Reader
 from nautilus.core.text.modules import BUFFERS, FACTS, LOCALS, PARAMS, kernels
 from nautilus.core.text.syntax import REGION, words
 
@@ -142,7 +142,7 @@ class Update:
 
 Stmt: TypeAlias = Loop | Store | Update
 SCALAR.close(Stmt)
-form_of(Loop).nests = "kind"
+FORMS[Loop].nests = "kind"
 
 
 def _assignment(r: Reader) -> Form | None:
@@ -154,11 +154,11 @@ def _assignment(r: Reader) -> Form | None:
         depth += (ts.peek(at) == "[") - (ts.peek(at) == "]")
         at += 1
     if ts.peek(at) in COMBINERS:
-        return form_of(Update)
+        return FORMS[Update]
     if ts.peek(at) != "=" and not depth:
         ts.pos += at
-        ts.fail(f"expected '=' or a combiner, found {ts.describe()}")
-    return form_of(Store)
+        ts.missing("'=' or a combiner")
+    return FORMS[Store]
 
 
 SCALAR.forms.choose = _assignment

@@ -64,7 +64,7 @@ class Reader(ExprParser):
 
     def use(self) -> Any:
         """A value that is defined already."""
-        name = self.ts.ref()
+        name = self.ts.take("ref")
         if name not in self.defined:
             self.ts.fail(f"unknown {self.forms.noun} %{name}", self.ts.pos - 1)
         return self.defined[name]
@@ -78,7 +78,7 @@ class Reader(ExprParser):
     def op(self) -> Any:
         """One op. Raises IRParseError."""
         ts, at = self.ts, self.ts.pos
-        names = ts.list(ts.ref) if ts.kind == "ref" else ()
+        names = ts.list(lambda: ts.take("ref")) if ts.kind == "ref" else ()
         if names:
             ts.expect("=")
         form = (self.forms.defining if names else self.forms.statements).get(ts.text)
@@ -87,7 +87,7 @@ class Reader(ExprParser):
         if form is None:
             if names and ts.kind == "name":
                 ts.fail(f"unknown operation {ts.text!r}")
-            ts.fail(f"expected an operation, found {ts.describe()}")
+            ts.missing("an operation")
         if len(names) > 1 and not form.carries:
             ts.fail(f"only a loop defines several {self.forms.noun}s")
         return form.read_op(self, names, at)
@@ -233,7 +233,7 @@ class Form:
         text = "".join([i.show(x) for i in self.head])
         if self.result:
             value = x.result
-            return f"%{value.name} = {text} : {form_of(type(value)).text(value)}"
+            return f"%{value.name} = {text} : {FORMS[type(value)].text(value)}"
         if self.lines:
             text += "{"
         if self.carries and x.results:
@@ -253,7 +253,7 @@ class Form:
                     if isinstance(item, str):
                         out.append(pad + STEP + item)
                     else:
-                        form_of(type(item)).add_lines(item, depth + 1, out)
+                        FORMS[type(item)].add_lines(item, depth + 1, out)
             if self.tail:
                 out.append((pad + STEP + "".join([i.show(x) for i in self.tail])).rstrip())
             out.append(pad + "}")
@@ -290,7 +290,7 @@ class Form:
             i.read(r, out)
         if r.ts.text != "}":
             words = [*dict.fromkeys(w for _, s in self.lines for w in s.words), "'}'"]
-            r.ts.fail(f"expected {' or '.join(words)}, found {r.ts.describe()}")
+            r.ts.missing(" or ".join(words))
         r.ts.pos += 1
         for name in r.defined.keys() - outer:
             del r.defined[name], r.values[name]
@@ -313,7 +313,7 @@ class Form:
             r.ts.expect(":")
             value = r.forms.value
             assert value is not None
-            out["result"] = result = r.define(value(name=names[0], **form_of(value).read(r)))
+            out["result"] = result = r.define(value(name=names[0], **FORMS[value].read(r)))
             self._finish(r, out, result.type.dtype)
         return self.cls(**out)
 
@@ -328,11 +328,6 @@ class Form:
 
 #: the text form of each declared class
 FORMS: dict[type, Form] = {}
-
-
-def form_of(cls: type) -> Form:
-    """The text form of a declared class. Raises KeyError for one that is not."""
-    return FORMS[cls]
 
 
 class Forms:
@@ -360,14 +355,14 @@ class Forms:
 
 def format_op(op: Any) -> str:
     """One op as one line (an op with a region: its head)."""
-    return form_of(type(op)).text(op)
+    return FORMS[type(op)].text(op)
 
 
 def format_ops(body: tuple[Any, ...]) -> list[str]:
     """The lines of a block of ops."""
     out: list[str] = []
     for op in body:
-        form_of(type(op)).add_lines(op, 0, out)
+        FORMS[type(op)].add_lines(op, 0, out)
     return out
 
 
@@ -380,14 +375,14 @@ def grammar(module: type, ops: Iterable[type], value: type | None = None, op: st
 
     def add(name: str, what: str | type) -> None:
         if name not in rows:
-            rows[name] = what if isinstance(what, str) else form_of(what).grammar()
-            for used in () if isinstance(what, str) else form_of(what).uses:
+            rows[name] = what if isinstance(what, str) else FORMS[what].grammar()
+            for used in () if isinstance(what, str) else FORMS[what].uses:
                 add(*used)
 
-    add(form_of(module).first.words[0], module)
+    add(FORMS[module].first.words[0], module)
     if value is not None:
         add("type", value)
-    forms = [form_of(c) for c in ops]
+    forms = [FORMS[c] for c in ops]
     for used in (u for form in forms for u in form.uses):
         add(*used)
     lines = [f"{name:<8} := {text}" for name, text in rows.items()]

@@ -184,7 +184,7 @@ class ExprParser:
             ts.pos += 1
             dtype = self._known(self.params, text[1:], "param", at)
             return Param(text[1:], dtype, ts.span(), *self.sizes.get(text[1:], ()))
-        ts.fail(f"expected an expression, found {ts.describe()}")
+        ts.missing("an expression")
 
     def _known(self, table: Mapping[str, DType], name: str, what: str, at: int) -> DType:
         dtype = self.ts.annotation() or table.get(name)
@@ -233,7 +233,7 @@ class ExprParser:
     def _axis(self) -> Axis:
         ts = self.ts
         span = ts.span()
-        name = ts.name()
+        name = ts.take()
         ts.expect(":")
         if ts.kind == "number":
             return Axis(name, ts.integer(), span)

@@ -17,7 +17,7 @@ from nautilus.core.expr.nodes import Expr, Param, Var, rewrite
 from nautilus.core.index.sizes import Extent
 from nautilus.core.ops import FieldRole, Kind, Level
 from nautilus.core.source import Source
-from nautilus.core.text.assembly import Reader, form_of, format_ops, grammar
+from nautilus.core.text.assembly import FORMS, Reader, format_ops, grammar
 from nautilus.core.text.syntax import parts
 from nautilus.core.text.tokens import TokenStream
 
@@ -69,7 +69,7 @@ class TextForm(Generic[M]):
     def parse(self, text: str, name: str = "") -> M:
         """The module that ``text`` is, whole; ``name`` is the file's, for messages. Raises IRParseError."""
         r = Reader(TokenStream(Source(name or f"<{self.level.name}>", text)), self.level.forms)
-        found = form_of(self.module).read(r)
+        found = FORMS[self.module].read(r)
         r.ts.end()
         found["buffers"] = tuple(_with_sizes(b, r) for b in found["buffers"])
         return self.module(**found)

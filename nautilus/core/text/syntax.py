@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nautilus.core.expr.nodes import Const, Expr
-from nautilus.core.text.assembly import Reader, Syntax, form_of
+from nautilus.core.text.assembly import FORMS, Reader, Syntax
 from nautilus.core.text.expressions import format_expr, format_list
 from nautilus.core.text.tokens import format_number
 from nautilus.core.tiles import TileAxis, TileType
@@ -26,7 +26,7 @@ def format_axes(axes: tuple[TileAxis, ...]) -> str:
 
 def read_axis(r: Reader) -> TileAxis:
     """``i: 128``."""
-    name = r.ts.name()
+    name = r.ts.take()
     r.ts.expect(":")
     return TileAxis(name, r.ts.integer())
 
@@ -36,16 +36,8 @@ def _read_type(r: Reader) -> TileType:
     return TileType(dtype, r.ts.brackets(lambda: read_axis(r)) if r.ts.text == "[" else ())
 
 
-def _values(values: Any) -> str:
-    return ", ".join([f"%{v.name}" for v in values])
-
-
-def _pairs(carried: Any) -> str:
-    return ", ".join([f"%{arg.name} = %{init.name}" for arg, init in carried])
-
-
 def _read_pair(r: Reader) -> tuple[Any, Any]:
-    name = r.ts.ref()
+    name = r.ts.take("ref")
     r.ts.expect("=")
     init = r.use()
     return replace(init, name=name), init
@@ -70,7 +62,7 @@ def _read_literal(r: Reader) -> tuple[int, Const]:
     at = r.ts.pos
     found = r.ts.literal(r.ts.accept("-"))
     if found is None:
-        r.ts.fail(f"expected a literal, found {r.ts.describe()}")
+        r.ts.missing("a literal")
     return at, found
 
 
@@ -89,17 +81,17 @@ def _block(r: Reader) -> tuple[Any, ...]:
     body: list[Any] = []
     while r.ts.text not in ("}", "yield"):
         if r.ts.kind == "end":
-            r.ts.fail("expected '}', found the end of the text")
+            r.ts.missing("'}'")
         body.append(r.op())
     return tuple(body)
 
 
 _AXES = (("axes", "[AXIS ':' NUMBER, ...]"),)
 _VALUE = (("value", "'%'NAME"),)
-NAME = Syntax("NAME", str, lambda r: r.ts.name(), lambda r: r.ts.kind == "name")
-NAMES = Syntax("NAME, ...", ", ".join, lambda r: r.ts.list(r.ts.name))
+NAME = Syntax("NAME", str, lambda r: r.ts.take(), lambda r: r.ts.kind == "name")
+NAMES = Syntax("NAME, ...", ", ".join, lambda r: r.ts.list(r.ts.take))
 INTEGER = Syntax("NUMBER", str, lambda r: r.ts.integer())
-LAYOUT = Syntax("'#'NAME", "#{}".format, lambda r: r.ts.hash())
+LAYOUT = Syntax("'#'NAME", "#{}".format, lambda r: r.ts.take("hash"))
 DTYPE = Syntax("dtype", str, lambda r: r.ts.dtype())
 AXES = Syntax("axes", format_axes, lambda r: r.ts.list(lambda: read_axis(r)) if r.ts.kind == "name" else (), uses=_AXES)
 TYPE = Syntax("dtype ['[' axes ']']", lambda t: format_type(t.dtype, t.axes), _read_type, uses=_AXES)
@@ -111,9 +103,13 @@ CLOSED = Syntax(
 )
 VALUE = Syntax("value", lambda v: f"%{v.name}", lambda r: r.use(), uses=_VALUE)
 VALUES = Syntax(
-    "value, ...", _values, lambda r: r.ts.list(r.use) if r.ts.kind == "ref" else (), _begins_values, uses=_VALUE
-)
-CARRIED = Syntax("value '=' value, ...", _pairs, _read_pairs, uses=_VALUE)
+    "value, ...", lambda values: ", ".join([f"%{v.name}" for v in values]),
+    lambda r: r.ts.list(r.use) if r.ts.kind == "ref" else (), _begins_values, uses=_VALUE,
+)  # fmt: skip
+CARRIED = Syntax(
+    "value '=' value, ...", lambda pairs: ", ".join([f"%{arg.name} = %{init.name}" for arg, init in pairs]),
+    _read_pairs, uses=_VALUE,
+)  # fmt: skip
 #: the number of a constant, in the form of the result's type
 LITERAL = Syntax("number", format_number, _read_literal, finish=_finish_literal)
 REGION = Syntax("op*", str, _block)
@@ -125,8 +121,8 @@ def words(table: Mapping[str, Any], grammar: str = "") -> Syntax:
 
     def read(r: Reader) -> Any:
         if r.ts.text not in table:
-            r.ts.fail(f"expected {' or '.join(table)}, found {r.ts.describe()}")
-        return table[r.ts.name()]
+            r.ts.missing(" or ".join(table))
+        return table[r.ts.take()]
 
     listed = " | ".join(f"'{w}'" for w in table)
     grammar = grammar or (f"({listed})" if len(table) > 1 else listed)
@@ -140,7 +136,7 @@ def choice(noun: str, names: Iterable[str]) -> Syntax:
 
 def part(cls: type, name: str) -> Syntax:
     """The syntax of a declared class that is not an op. ``name`` is its name in the grammar."""
-    form = form_of(cls)
+    form = FORMS[cls]
     first = form.first
     return Syntax(name, form.text, lambda r: cls(**form.read(r)), first.begins, first.words, uses=((name, cls),))
 

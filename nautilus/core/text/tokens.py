@@ -35,6 +35,10 @@ _TOKEN = re.compile(
     |(?P<bad>.)""",
     re.VERBOSE | re.ASCII,
 )
+#: the kinds of tokens that :meth:`TokenStream.take` takes, as messages call them
+_CALLED = {
+    "name": "a name", "ref": "a value (%name)", "hash": "a layout (#name)", "extent": "an extent and a stride, as 8x2",
+}  # fmt: skip
 _NUMBER = re.compile(rf"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)({_SUFFIX})?")
 
 
@@ -124,38 +128,26 @@ class TokenStream:
     def expect(self, text: str) -> None:
         """Take ``text`` or raise IRParseError."""
         if self.texts[self.pos] != text:
-            self.fail(f"expected {text!r}, found {self.describe()}")
+            self.missing(repr(text))
         self.pos += 1
 
-    def describe(self) -> str:
-        """The next token in words, for messages."""
+    def missing(self, what: str) -> NoReturn:
+        """Raise IRParseError: the next token is not ``what``."""
         text = self.text if len(self.text) <= 60 else self.text[:57] + "..."
-        return "the end of the text" if self.kind == "end" else repr(text)
+        self.fail(f"expected {what}, found {repr(text) if text else 'the end of the text'}")
 
-    def take(self, kind: str, what: str) -> str:
-        """Take a token of ``kind``, which messages call ``what``."""
+    def take(self, kind: str = "name") -> str:
+        """Take a token of ``kind`` name (dots allowed), ref, hash or extent; gives a name without its sign."""
         if self.kinds[self.pos] != kind:
-            self.fail(f"expected {what}, found {self.describe()}")
+            self.missing(_CALLED[kind])
         self.pos += 1
-        return self.texts[self.pos - 1]
-
-    def name(self) -> str:
-        """Take an identifier (dots allowed)."""
-        return self.take("name", "a name")
-
-    def ref(self) -> str:
-        """Take ``%name``; gives the name without ``%``."""
-        return self.take("ref", "a value (%name)")[1:]
-
-    def hash(self) -> str:
-        """Take ``#name``; gives the name without ``#``."""
-        return self.take("hash", "a layout (#name)")[1:]
+        return self.texts[self.pos - 1].lstrip("%#")
 
     def dtype(self) -> DType:
         """Take the name of an element type."""
         d = _DTYPES.get(self.text)
         if d is None:
-            self.fail(f"expected an element type, found {self.describe()}")
+            self.missing("an element type")
         self.pos += 1
         return d
 
@@ -163,30 +155,25 @@ class TokenStream:
         """Take an integer, which may be negative."""
         sign = -1 if self.accept("-") else 1
         if not self.text.isdigit():
-            self.fail(f"expected an integer, found {self.describe()}")
+            self.missing("an integer")
         self.pos += 1
         return sign * int(self.texts[self.pos - 1])
 
     def literal(self, negative: bool = False) -> Const | None:
         """Take a literal whose sign has been taken already; None if the next token is no literal."""
         text = self.text
-        value: int | float
-        dtype: DType | None = None
         if m := _NUMBER.fullmatch(text):
-            digits, suffix = m.groups()
-            is_float = not digits.isdigit()
-            value = float(digits) if is_float else int(digits)
-            dtype = _DTYPES[suffix] if suffix else None
-            if dtype is not None and dtype.is_float != is_float:
+            value: int | float = int(m[1]) if m[1].isdigit() else float(m[1])
+            dtype = _DTYPES.get(m[2])
+            if dtype is not None and dtype.is_float != isinstance(value, float):
                 self.fail(f"the literal {text} does not have the form of {dtype}")
             self.pos += 1
         elif text in ("true", "false") and not negative:
             self.pos += 1
             return Const(text == "true", DType.BOOL)
         elif text in ("inf", "nan"):
-            value = math.inf if text == "inf" else math.nan
             self.pos += 1
-            dtype = self.annotation()
+            value, dtype = getattr(math, text), self.annotation()
         else:
             return None
         if negative and value == value:
@@ -207,7 +194,7 @@ class TokenStream:
     def end(self) -> None:
         """Raise IRParseError unless all tokens have been taken."""
         if self.kind != "end":
-            self.fail(f"expected the end of the text, found {self.describe()}")
+            self.missing("the end of the text")
 
     # -- groups -------------------------------------------------------------------------------
     def list(self, item: Callable[[], T]) -> tuple[T, ...]:
@@ -220,12 +207,9 @@ class TokenStream:
     def brackets(self, item: Callable[[], T], pair: str = "[]") -> tuple[T, ...]:
         """Take ``[item, item, ...]`` (possibly empty) between the two characters of ``pair``."""
         self.expect(pair[0])
-        out = [] if self.text == pair[1] else [item()]
-        while self.text != pair[1]:
-            self.expect(",")
-            out.append(item())
-        self.pos += 1
-        return tuple(out)
+        out = () if self.text == pair[1] else self.list(item)
+        self.expect(pair[1])
+        return out
 
 
 def format_number(value: int | float | bool, dtype: DType) -> str:

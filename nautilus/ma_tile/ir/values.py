@@ -118,7 +118,7 @@ def _read_operand(r: Reader) -> Frag | Slot:
 
 
 def _read_stage(r: Reader) -> tuple[str, Expr]:
-    name = r.ts.name()
+    name = r.ts.take()
     (stage,) = r.ts.brackets(r.expr)
     return name, stage
 
@@ -130,7 +130,7 @@ def _lets(decode: tuple[tuple[str, Expr], ...]) -> list[str]:
 def _read_lets(r: Reader) -> tuple[tuple[str, Expr], ...]:
     out: list[tuple[str, Expr]] = []
     while r.ts.accept("let"):
-        var = r.ts.name()
+        var = r.ts.take()
         r.ts.expect("=")
         out.append((var, r.expr()))
     return tuple(out)
@@ -143,7 +143,7 @@ def _layouts(layouts: Mapping[str, FragLayout]) -> list[str]:
 def _read_layouts(r: Reader) -> dict[str, FragLayout]:
     out: dict[str, FragLayout] = {}
     while r.ts.accept("layout"):
-        name, parts = r.ts.hash(), list[tuple[Mode, ...]]()
+        name, parts = r.ts.take("hash"), list[tuple[Mode, ...]]()
         r.ts.expect("=")
         for word in ("reg", "lane", "warp"):
             r.ts.expect(word)
@@ -154,11 +154,11 @@ def _read_layouts(r: Reader) -> dict[str, FragLayout]:
 
 def _read_mode(r: Reader) -> Mode:
     copies = r.ts.accept("*")
-    axis = None if copies else r.ts.name()
+    axis = None if copies else r.ts.take()
     r.ts.expect(":")
     if axis is None:
         return Mode(r.ts.integer(), None)
-    size, _, stride = r.ts.take("extent", "an extent and a stride, as 8x2").partition("x")
+    size, _, stride = r.ts.take("extent").partition("x")
     return Mode(int(size), axis, int(stride))
 
 

@@ -154,14 +154,14 @@ def test_token_stream() -> None:
     ts = TokenStream(Source("t", "loop i in 0..M { O[i] = Q[i] ; a comment\n}"))
     ex = ExprParser(ts, {"Q": DType.F32}, {"M": DType.I32})
     ts.expect("loop")
-    assert ts.name() == "i"
+    assert ts.take() == "i"
     ts.expect("in")
     assert ex.expr() == Const(0, DType.I32)
     ts.expect("..")
     assert ex.expr() == Param("M", DType.I32)
     ts.expect("{")
     assert (ts.span().line, ts.token_span().column) == (1, 18)
-    ts.name()
+    ts.take()
     assert ts.brackets(ex.expr) == (Var("i"),)
     ts.expect("=")
     ex.expr()
