@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from ctypes.util import find_library
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nautilus.cli import compiling
 from nautilus.cli.main import main
 from nautilus.driver import Request, compile_checked
 from nautilus.export.host_compiler import compile_library, find
@@ -48,14 +51,29 @@ def built(*command: object) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def once(build: Callable[..., Any]) -> Callable[..., Any]:
+    """``build``, which makes the kernels of each architecture and number of variants once."""
+    known = dict[tuple[str, int], Any]()
+
+    def built(request: Request, *more: Any) -> Any:
+        key = request.arch, request.variants
+        if key not in known:
+            known[key] = build(request, *more)
+        return known[key]
+
+    return built
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a library, an object file, their header, programs that use them, and the driver."""
     folder = tmp_path_factory.mktemp("library")
     (folder / "k.naut").write_text(SPEC)
-    for name, archs, most in (("libk.so", "sm_80,sm_90a", 3), ("k.o", "sm_90a", 1), ("k.h", "sm_90a,sm_80", 3)):
-        options = ["--arch", archs, "-q", "--variants", str(most)]
-        assert main([str(folder / "k.naut"), "-o", str(folder / name), *options]) == 0
+    with pytest.MonkeyPatch.context() as patch:  # the header is that of the library
+        patch.setattr(compiling, "run_and_build", once(compiling.run_and_build))
+        for name, archs, most in (("libk.so", "sm_80,sm_90a", 3), ("k.o", "sm_90a", 1), ("k.h", "sm_90a,sm_80", 3)):
+            options = ["--arch", archs, "-q", "--variants", str(most)]
+            assert main([str(folder / "k.naut"), "-o", str(folder / name), *options]) == 0
     programs(folder, USER, "libk.so", "k.o")
     return folder
 
