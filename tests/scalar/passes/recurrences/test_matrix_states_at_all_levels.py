@@ -88,7 +88,7 @@ y[t, h, p] = z[t, h, p] + x[t, h, p]
 
 #: of which the passes of MA-tile IR are compared with each other too; what this pass makes is the same for all of them
 COMPARED = ("a delta rule", "a gate of each row, in f32")
-#: kinds of inputs; the other specs have one of the last two, in turn
+#: kinds of inputs; the other specs have the first one and alternately one of the others
 KINDS = ("random", "large-logits", "equal")
 #: steps of a chunk: there are three chunks, and the last one is not full
 LENGTH, LENGTH_COMPARED = 16, 32
