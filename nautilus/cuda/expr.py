@@ -261,7 +261,7 @@ def _is_power(b: Const) -> bool:
 
 
 def _in_u32(a: Expr, b: Expr, ranges: index.Ranges) -> bool:
-    """Whether both fit in 32 bits without a sign, whose quotient takes a fifth of the instructions of one of 64 bits."""
+    """Whether both fit in 32 bits without a sign: the quotient takes a fifth of the instructions of one of 64 bits."""
     bounds = [index.bounds(x, ranges) for x in (a, b)]
     return all(low is not None and low >= 0 and high is not None and high < 1 << 32 for low, high in bounds)
 
