@@ -81,6 +81,20 @@ def integer_slots(op: str, source: DType, result: DType, slots: float) -> float:
     return _INTEGER[op] if source.is_float or result.is_float else slots * _SHARES.get(op, 1.0)
 
 
+#: a multiply-add by scalar instructions with the loads of its operands, by whether these have 64 bits, and the sum
+_MULTIPLY_ADDS: Mapping[tuple[bool, DType], float] = {
+    (True, DType.I64): 4.2,  # three products of 32 bits, one of which has a sum of 64
+    (False, DType.I64): 2.2,
+    (True, DType.F64): 2.2,
+}
+
+
+def multiply_adds(number: float, source: DType, total: DType) -> tuple[float, float]:
+    """Issue slots of so many scalar multiply-adds of a warp, and those at half the rate: all that are of integers."""
+    slots = number * _MULTIPLY_ADDS.get((source.bytes == 8, total), 1.2)
+    return slots, slots if source.is_int else 0.0
+
+
 def index_slots(e: Expr, layout: FragLayout, repeats: int) -> tuple[float, float]:
     """Issue slots of a thread for the function of positions ``e`` in all registers of ``layout``.
 

@@ -52,6 +52,7 @@ from nautilus.cost.instructions import (
     integer_slots,
     issue_slots,
     mma_rate,
+    multiply_adds,
     operation,
     rescales_lazily,
 )
@@ -363,8 +364,7 @@ class Counter:
         c.flops = c.flops + times * flops
         if op.instr in WGMMA:
             c.wgmma = c.wgmma + times * flops / mma_rate(dtype)
-            if not op.is_async:
-                c.drains = c.drains + times
+            c.drains = c.drains if op.is_async else c.drains + times
             return
         if op.instr in MMA:
             parts = MMA[op.instr].parts
@@ -376,7 +376,7 @@ class Counter:
             split = fetched * k / 32 * 3 + 2.0 * self.warps * self.registers(op.result) if parts > 1 else 0.0
             self.elementwise(times, products * flops / 2 / 2048 + fetched * k * dtype.bytes / 512 + split)
             return
-        self.elementwise(times, flops / 2 / 32 * 1.2)
+        self.elementwise(times, *multiply_adds(flops / 2 / 32, dtype, op.result.type.dtype))
 
     def depth_of(self, op: MmaOp) -> tuple[int, DType]:
         """The contracted elements of an MMA, and their type."""

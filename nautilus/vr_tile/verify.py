@@ -318,8 +318,8 @@ def _dot(k: _Kernel, op: DotOp) -> None:
     k.need(t.axes == rest, "a dot keeps all other axes", ", ".join(t.names))
     k.need(a.dtype is b.dtype, "one element type for both operands", f"{a.dtype} and {b.dtype}")
     k.need(
-        t.dtype is a.dtype.compute and a.dtype is not DType.BOOL,
-        "dot accumulates in the compute type",
+        t.dtype in (a.dtype.compute, DType.I64 if a.dtype.is_int else None) and a.dtype is not DType.BOOL,
+        "dot accumulates in the compute type, or integers in i64",
         str(t.dtype),
     )
     k.need(op.acc is None or op.acc.type == t, "the accumulator has the result's type", "")

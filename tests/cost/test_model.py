@@ -479,3 +479,17 @@ def test_products_of_few_rows_match_measurements(
     request = Request(tmp_path / "y.naut", ARCH, text=text, schedule=schedule, until="ma-tile")
     made = compile_file(request).modules["ma-tile"]
     assert 0.85 < estimate(made, ARCH).seconds * 1e6 / microseconds < 1.15
+
+
+def test_products_of_64_bits_take_more_slots() -> None:
+    """A sum of products of 32 bits has one instruction for a term at half the rate; one of 64 bits has three."""
+
+    def issued(element: str, total: str) -> float:
+        text = (
+            f"dim M = 512, K = 512\ninput A: {element}[M, K], B: {element}[M, K]\noutput C: {total}[M, M]\n"
+            f"C[i, j] = sum[k]({total}(A[i, k]) * {total}(B[j, k]))\n"
+        )
+        result = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="ma-tile"))
+        return sum(k.parts["issue"] for k in estimate(result.modules["ma-tile"], ARCH).kernels)
+
+    assert 1.3 < issued("i32", "i64") / issued("i32", "i32") < issued("i64", "i64") / issued("i32", "i32") < 6.0

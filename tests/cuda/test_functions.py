@@ -68,6 +68,20 @@ def test_divisions_of_64_bits_by_powers_of_two_are_shifts_and_masks() -> None:
     assert "floor_mod" in spelled(Op("mod", (Var("h", DType.I64), Const(1000, DType.I64)), DType.I64))
 
 
+def test_quotients_of_64_bits_whose_parts_fit_in_32_bits_have_32_bits() -> None:
+    wide = Op("mul", (Op("cast", (Var("b", DType.I32),), DType.I64), Const(44099, DType.I64)), DType.I64)
+
+    def spelled(op: str, last: int, by: int, first: int = 0) -> str:
+        e = Op(op, (wide, Const(by, DType.I64)), DType.I64)
+        return Speller().expr(e, {"b": "b"}, {"b": (first, last)}, lambda _: "", lambda _: "")
+
+    product = "(long long)b * 44099LL"
+    assert spelled("floordiv", 48127, 47999) == f"(long long)((u32)({product}) / (u32)47999LL)"
+    assert spelled("mod", 48127, 47999) == f"(long long)((u32)({product}) % (u32)47999LL)"
+    assert spelled("mod", 100000, 47999) == f"{product} % 47999LL"
+    assert "floor_mod" in spelled("mod", 9, 47999, first=-1)
+
+
 def spelled_at(e: Expr) -> str:
     """The text of ``e`` where nothing is known of its variable ``a`` and of ``b``, which is not negative."""
     return Speller().expr(e, {"a": "a", "b": "b"}, {"b": (0, 99)}, lambda _: "", lambda _: "X[b]")

@@ -44,8 +44,9 @@ MARGIN = 0.1  # relative gain by the cost model below which the choice of the ru
 WINDOW_SLOTS = 128  # an element that is stored and loaded takes about as long as half of them
 STENCIL_SLOTS = WINDOW_SLOTS // 2
 PAIR_TILE = 16  # results of a tile that share an element of pairs
+PAIR_RESULTS = 1 << 15  # results with which tiles fill the GPU; of fewer ones, each has an element for itself
 AGAIN_PAIRS = 4 * PAIR_TILE  # results that read an element of pairs, from which on it may be stored
-PAIR_LAUNCHES = 2  # launches that take as long as the elements that tiles of pairs compute again
+PAIR_LAUNCHES = 1  # launches that take as long as the elements that tiles of pairs compute again
 _BEFORE = SCALAR.before("inline")
 _ALONE = 3  # candidates that are tried alone
 
@@ -149,7 +150,8 @@ def _in_pairs(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...], rates: M
     least = PAIR_LAUNCHES * LAUNCH * 1e-6 * rates.multiprocessors * rates.fma * rates.clock
     for ld in (ld for ld in d.reads() if ld.buffer in inline and _computes(defs[ld.buffer], defs)):
         shared = prod(size(a) or 1 for a in d.par if a.name not in free_vars(ld))
-        again = points(d.axes) // PAIR_TILE * _slots(defs[ld.buffer], defs, inline)
+        tile = PAIR_TILE if points(d.par) >= PAIR_RESULTS else 1
+        again = points(d.axes) // tile * _slots(defs[ld.buffer], defs, inline)
         if shared >= AGAIN_PAIRS and again > least:
             yield ld.buffer
 

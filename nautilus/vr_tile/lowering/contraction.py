@@ -104,14 +104,28 @@ def is_plain(e: Expr) -> bool:
 
 
 def stripped(e: Expr) -> Expr:
-    """``e`` without exact conversions to its compute type, which is the operand in its storage type."""
+    """``e`` without exact conversions to its compute type, which is the operand in its storage type.
+
+    An integer of fewer bits needs no compute type: the product of two of them in i64 is one instruction.
+    """
     while isinstance(e, Op) and e.op == "cast":
         inner = e.args[0]
         same_kind = inner.dtype.is_float == e.dtype.is_float and inner.dtype.is_int == e.dtype.is_int
-        if isinstance(inner, Const) or not same_kind or inner.dtype.compute is not e.dtype:
+        exact = inner.dtype.compute is e.dtype or e.dtype is DType.I64
+        if isinstance(inner, Const) or not same_kind or not exact:
             break
         e = inner
     return e
+
+
+def stored(c: Contraction) -> tuple[Expr, Expr]:
+    """The operands of ``c`` in their storage type if they have the same one, else in a compute type."""
+    x, y = stripped(c.a), stripped(c.b)
+    if x.dtype is y.dtype:
+        return x, y
+    if c.a.dtype is DType.I64 and x.dtype.compute is y.dtype.compute:
+        return Op("cast", (x,), x.dtype.compute, x.span), Op("cast", (y,), y.dtype.compute, y.span)
+    return c.a, c.b
 
 
 def integers(c: Contraction, terms: int) -> tuple[Expr, Expr] | None:

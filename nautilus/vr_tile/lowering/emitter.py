@@ -77,11 +77,14 @@ class Emitter:
 
     def dot(
         self, a: Value, b: Value, acc: Value | None, axes: Sequence[str], hint: str = "", mask: Value | None = None,
-        terms: int | None = None,
+        terms: int | None = None, dtype: DType | None = None,
     ) -> Value:  # fmt: skip
-        """The sum of ``a * b`` over ``axes`` where ``mask`` holds, plus ``acc``; ``terms``: as in a dot."""
+        """The sum of ``a * b`` over ``axes`` where ``mask`` holds, plus ``acc``; ``terms``: as in a dot.
+
+        ``dtype``: the type of the sum, if that is not the compute type of the operands.
+        """
         names = {*a.type.names, *b.type.names} - set(axes)
-        v = self.fresh(self.type(a.type.dtype.compute, names), hint)
+        v = self.fresh(self.type(dtype or a.type.dtype.compute, names), hint)
         ordered = tuple(n for n in self.axes if n in axes)
         self.emit(DotOp(v, a, b, acc, ordered, mask, terms=terms, span=self.span))
         return v

@@ -37,7 +37,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 from nautilus.vr_tile.ir import ForOp, GridAxis, StoreOp, TileKernel, TileModule, Value
 from nautilus.vr_tile.lowering.build import Builder
-from nautilus.vr_tile.lowering.contraction import Axes, Contraction, addends, contraction, integers, stripped
+from nautilus.vr_tile.lowering.contraction import Axes, Contraction, addends, contraction, integers, stored, stripped
 from nautilus.vr_tile.lowering.fills import fills
 from nautilus.vr_tile.lowering.regions import (
     Node,
@@ -417,20 +417,18 @@ class _Lower:
     def contracted(self, c: Contraction, guard: Sequence[Expr], acc: Value | None, hint: str) -> Value:
         """The dot of ``c``, accumulating into ``acc`` if the types are equal (otherwise the caller adds)."""
         b = self.b
-        x, y = stripped(c.a), stripped(c.b)
         whole = integers(c, prod(b.axes[a].size for a in c.axes))
-        if whole is not None:
-            x, y = whole
-        elif x.dtype is not y.dtype:
-            x, y = c.a, c.b
+        x, y = whole or stored(c)
         own = {g: side for g in guard if (side := self.outside(g, x, y) or self.computed(g, c, x, y)) is not None}
         left, right = (
             self.operand(e, axes, [g for g in guard if own.get(g, e) is e])
             for e, axes in ((x, c.a_axes), (y, c.b_axes))
         )
-        kept = b.type(left.type.dtype.compute, (c.a_axes | c.b_axes) - c.axes)
+        wider = DType.I64 if c.a.dtype is DType.I64 else None  # than the integers whose products it has
+        kept = b.type(wider or left.type.dtype.compute, (c.a_axes | c.b_axes) - c.axes)
         use = acc if acc is not None and not c.after and acc.type == kept else None
-        v = b.dot(left, right, use, sorted(c.axes), hint, self.absent(c, guard, own), b.terms(c.axes, guard, (x, y)))
+        last = b.terms(c.axes, guard, (x, y))
+        v = b.dot(left, right, use, sorted(c.axes), hint, self.absent(c, guard, own), last, wider)
         if whole is not None:
             v = b.map("cast", (v,), c.a.dtype, hint)
         for op, arg in c.after:

@@ -51,6 +51,15 @@ SPECS = {
         d[i, j] = D[i, j] - E[i, j]
         e[i, j] = E[i, j] // 3
         f[i, j] = not F[i, j] or E[i, j] > 100""",
+    "products of integers in more bits": """
+        dim M = 18, N = 20, K = 33
+        input A: i16[M, K]
+        input B: i16[N, K]
+        input C: i32[N, K]
+        output x: i64[M, N]
+        output y: i64[M, N]
+        x[i, j] = sum[k](i64(A[i, k]) * B[j, k])
+        y[i, j] = sum[k](i64(A[i, k]) * C[j, k])""",
     "integer division and remainder of all signs": """
         dim M = 7, N = 130
         input A: i32[M, N]

@@ -135,6 +135,7 @@ output R: f32[T, E]
 s[t, e] = softplus(X[t, e])
 R[t, e] = sum[f](1 if s[t, f] > s[t, e] else 0)
 """
+FEW_RANKS = RANKS.replace("T = 8192, E = 256", "T = 16, E = 1024")  # of which each has its own elements
 TYPED = GATED.replace("{type}", ": bf16")
 
 
@@ -161,6 +162,8 @@ def request(text: str, schedule: Schedule | None = None) -> Request:
         (RANKS, ("s",)),
         (RANKS.replace("E = 256", "E = 32"), ()),
         (RANKS.replace("softplus(X[t, e])", "X[t, e]"), ()),
+        (FEW_RANKS, ("s",)),
+        (FEW_RANKS.replace("T = 16", "T = 2"), ()),
         (PAIRS, ("T",)),
         (PAIRS.replace("T: bf16", "T"), ()),
     ],

@@ -123,15 +123,17 @@ def test_vectors_reduce_unless_asked() -> None:
     assert len(find(check_lowering(source, vector_dots=True), DotOp)) == 1
 
 
-def test_integer_dot() -> None:
+@pytest.mark.parametrize(("element", "total"), [("i8", "i32"), ("i16", "i64"), ("i32", "i64")])
+def test_integer_dot(element: str, total: str) -> None:
+    """The operands keep their bits, also where the sum has more than their compute type."""
     body = """
-      tile i in 0..4, j in 0..8 { acc[i, j] = 0 }
-      tile i in 0..4, j in 0..8 { tile.red k in 0..12 { acc[i, j] sum= cast<i32>(A[i, k]) * cast<i32>(B[k, j]) } }
+      tile i in 0..4, j in 0..8 { acc[i, j] = ZERO }
+      tile i in 0..4, j in 0..8 { tile.red k in 0..12 { acc[i, j] sum= cast<T>(A[i, k]) * cast<T>(B[k, j]) } }
       tile i in 0..4, j in 0..8 { C[i, j] = acc[i, j] }
-    """
-    buffers = "input A: i8[4, 12]\ninput B: i8[12, 8]\noutput C: i32[4, 8]"
-    (dot,) = find(check_lowering(program(buffers, body, "local acc: i32[4, 8]")), DotOp)
-    assert str(dot.a.type.dtype) == "i8" and str(dot.result.type.dtype) == "i32" and dot.acc is None
+    """.replace("<T>", f"<{total}>").replace("ZERO", "0" if total == "i32" else "cast<i64>(0)")
+    buffers = f"input A: {element}[4, 12]\ninput B: {element}[12, 8]\noutput C: {total}[4, 8]"
+    (dot,) = find(check_lowering(program(buffers, body, f"local acc: {total}[4, 8]")), DotOp)
+    assert str(dot.a.type.dtype) == element and str(dot.result.type.dtype) == total and dot.acc is None
 
 
 def test_axes_of_one_element_vanish() -> None:
