@@ -125,6 +125,7 @@ SCALAR = Stage(
         *("positions.expand_gathers:ExpandGathers", "results.unroll_reductions:UnrollReductions"),
         *("windows.count_terms:CountTerms", "roundings.defer_roundings:DeferRoundings"),
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
+        "references.split_references:SplitReferences",
         *("windows.join_shifts:JoinShifts", "windows.separate_windows:SeparateWindows"),
         "axes.separate_digits:SeparateDigits",
         *("operands.order_contractions:OrderContractions", "simplify:Simplify", "axes.join_sums:JoinSums"),
