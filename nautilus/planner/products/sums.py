@@ -137,8 +137,8 @@ def has_other_rows(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
         return False
     sums = {ld.buffer: defs[ld.buffer] for ld in reader.reads() if ld.buffer in defs}
     found = {name: rows for name, x in sums.items() if (rows := _rows(defs, x)) is not None}
-    last = next((found[name] for name in reversed(defs) if name in found), None)
-    return d.name in found and found[d.name] != last
+    last = [found[name] for name in defs if name in found][-1:]
+    return d.name in found and [found[d.name]] != last
 
 
 def _rows(defs: Mapping[str, Def], d: Def) -> int | None:

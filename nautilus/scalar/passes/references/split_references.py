@@ -102,9 +102,10 @@ def _relative(d: Def, defs: Mapping[str, Def]) -> _Relative | None:
         element = _as_in(defs[own.buffer], own, d)[0]
         value = replaced(d.value, top, own)
         found = derive(value, (), "sum", (Running(own, top.op, element, ()),), frozenset(a.name for a in d.red))
+        if isinstance(found, Refusal) or found.mode != "scale" or found.finite[0]:
+            continue
         where = nonempty(d)
-        fits = not isinstance(found, Refusal) and found.mode == "scale" and not found.finite[0]
-        if fits and where is not None and not any(own in loads(e) for _, e in found.symbols):
+        if where is not None and not any(own in loads(e) for _, e in found.symbols):
             return _Relative(top, own, top.op, found, where)
     return None
 
