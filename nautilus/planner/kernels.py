@@ -43,6 +43,7 @@ from nautilus.planner.products.sums import (
     are_small_sums,
     combines_tiles,
     ends_product,
+    has_other_rows,
     is_beside_columns,
     is_read_across,
     is_sum_of_others,
@@ -307,7 +308,7 @@ def _writes_again(plan: KernelPlan, known: Known) -> bool:
 
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
-    products = combines_tiles, is_sum_of_others, ends_product, is_read_across, is_beside_columns
+    products = combines_tiles, is_sum_of_others, ends_product, is_read_across, is_beside_columns, has_other_rows
     rules = *products, _combines, is_copied, is_turned, _scales, is_shared_part, _reduces_running
     return _apart(d, reader) or any(rule(defs, d, reader) for rule in rules)
 

@@ -107,7 +107,8 @@ def _by_rules(
 
 
 def _with_other_kernels(program: Program, context: Context) -> Trial | None:
-    found = _stored_where_lighter(program, context) or _in_parts_where_faster(program, context)
+    found = _stored_where_lighter(program, context) or _stored_where_faster(program, context)
+    found = found or _in_parts_where_faster(program, context)
     return found or _apart_where_smaller(program, context, _BEFORE)
 
 
@@ -157,6 +158,24 @@ def _stored_where_lighter(program: Program, context: Context) -> Trial | None:
     storing = attempt(program, replace(context, fallbacks=known.storing(names)), _BEFORE)
     together = attempt(program, context, _BEFORE, ATTEMPTS) if storing is not None else None
     if storing is None or (together is not None and together.seconds < (1 - MARGIN) * storing.seconds):
+        return None
+    return storing
+
+
+def _stored_where_faster(program: Program, context: Context) -> Trial | None:
+    """The trial that stores operands of several elements of a tensor, as those that turn pairs do, if it is faster.
+
+    The warps that multiply load such elements one by one, in front of the loop that needs the operand.  That takes
+    longer than predicted (4 x 16 heads of 576 rows, pairs turned by two angles: 49 us on an H200, 31 predicted), so
+    that any predicted gain is enough.
+    """
+    known, defs = context.fallbacks, known_of(program).defs
+    groups = {group for group in grouped(program, known)[0].values() if not known.steps(group[-1])}
+    found = frozenset[str]().union(*(_operands(program, group[-1], known) for group in groups))
+    names = frozenset(n for n in found if len({ld.buffer for ld in defs[n].reads()}) < len(defs[n].reads()))
+    storing = attempt(program, replace(context, fallbacks=known.storing(names)), _BEFORE) if names else None
+    together = attempt(program, context, _BEFORE, ATTEMPTS) if storing is not None else None
+    if storing is None or (together is not None and storing.seconds > together.seconds):
         return None
     return storing
 

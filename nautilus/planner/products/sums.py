@@ -125,3 +125,33 @@ def _product(defs: Mapping[str, Def], d: Def) -> Def | None:
     own = tuple(Var(a.name) for a in d.par)
     found = (defs[ld.buffer] for ld in d.reads() if ld.buffer in defs and ld.index == own)
     return next((s for s in found if s.at is None and dot_of(s) is not None), None)
+
+
+def has_other_rows(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``d`` sums over a product whose matrices have other rows than that of the last such sum of ``reader``.
+
+    Queries that share the keys of a prefix are rows of one product, and each of them has keys of its own beside: a
+    block of both would have one query, and read the prefix again for each.
+    """
+    if reader.is_reduction:
+        return False
+    sums = {ld.buffer: defs[ld.buffer] for ld in reader.reads() if ld.buffer in defs}
+    found = {name: rows for name, x in sums.items() if (rows := _rows(defs, x)) is not None}
+    last = [found[name] for name in defs if name in found][-1:]
+    return d.name in found and [found[d.name]] != last
+
+
+def _rows(defs: Mapping[str, Def], d: Def) -> int | None:
+    """The rows of the matrices of the product over whose columns ``d`` sums; None where it sums over none."""
+    summed = {a.name for a in d.red}
+    for ld in d.reads() if d.is_reduction else ():
+        made = defs.get(ld.buffer)
+        dot = None if made is None else dot_of(made)
+        if made is None or dot is None:
+            continue
+        along = {a.name for a, i in zip(made.par, ld.index, strict=True) if free_vars(i) & summed}
+        sides = [set(dot.rows), set(dot.columns)]
+        others = [x for x in sides if not x & along]
+        if along and len(others) == 1:
+            return prod(size(a) or SHORT for a in made.par if a.name in others[0])
+    return None

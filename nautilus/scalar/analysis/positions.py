@@ -50,7 +50,7 @@ class Chain:
 
 def find_chain(d: Def, defs: Mapping[str, Def]) -> Chain | None:
     """The chain that begins at the product ``d`` and is worth taking apart; None where there is none."""
-    if not multiplies_matrices(d) or not _is_plain(d):
+    if not multiplies_matrices(d) or not is_plain(d):
         return None
     for at, a in enumerate(d.par):
         extent = size(a)
@@ -60,7 +60,8 @@ def find_chain(d: Def, defs: Mapping[str, Def]) -> Chain | None:
     return None
 
 
-def _is_plain(d: Def) -> bool:
+def is_plain(d: Def) -> bool:
+    """Whether ``d`` is a temp at its own positions, which a definition for each position may replace."""
     return d.scatter is None and d.at is None and d.buffer.space is Space.TEMP and d.buffer.support is None
 
 
@@ -81,7 +82,7 @@ def _chain(d: Def, at: int, extent: int, defs: Mapping[str, Def]) -> Chain | Non
                     return None
                 if len(r.red) > 1 and not keeps_products((r,), (written_out(r, a.name, extent),)):
                     return None
-            elif not _is_plain(r) or places.setdefault(r.name, r.par.index(a)) != r.par.index(a):
+            elif not is_plain(r) or places.setdefault(r.name, r.par.index(a)) != r.par.index(a):
                 return None
             elif r.name != name and r.name not in todo:
                 todo.append(r.name)

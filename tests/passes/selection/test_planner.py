@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from nautilus.core.fallbacks import EPILOGUES, LIGHTER, SMALLER, Fallbacks
 from nautilus.driver import Request, compile_file
+from nautilus.passes.manager import Context
+from nautilus.passes.selection import planner
+from nautilus.planner.kernels import plan_kernels
+from nautilus.scalar.ir import Program
 
 # The powers of 201 frequencies of each frame, and 80 weighted sums of them, for which a block has all frequencies.
 SPECTRUM = """
@@ -117,3 +124,29 @@ def test_few_products_of_f32_share_a_kernel() -> None:
     request = Request(Path("given.naut"), "sm_90a", text=POWERS.format(frames=20), until="ma-tile")
     schedule = compile_file(request).context.schedule
     assert schedule is not None and any({"re", "im"} <= {*k.ops} for k in schedule.kernels)
+
+
+# Queries and keys of which pairs of elements turn.
+TURNED = """
+    dim H = 256, M = 1024, D = 64
+    input Q: f16[H, M, D], K: f16[H, M, D], V: f16[H, M, D], c: f32[M, D], s: f32[M, D]
+    output O: f16[H, M, D]
+    def turned(X, h, t, d) = X[h, t, d] * c[t, d] + (X[h, t, d + 1] if d % 2 == 0 else X[h, t, d - 1]) * s[t, d]
+    q: f16[h, t, d] = turned(Q, h, t, d)
+    k: f16[h, t, d] = turned(K, h, t, d)
+    O[h, i, d] = sum[j](softmax[j](sum[d](q[h, i, d] * k[h, j, d])) * V[h, j, d])
+"""
+
+
+@pytest.mark.parametrize(("stored", "names"), [(1.0, ["q", "k", "O"]), (3.0, ["k", "O"])])
+def test_operands_of_pairs_are_stored_where_that_is_faster(
+    stored: float, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def priced(program: Program, context: Context, after: str, attempts: int = 1) -> SimpleNamespace:
+        made = plan_kernels(program, context.schedule, context.arch, context.fallbacks)
+        seconds = stored if context.fallbacks.stored else 2.0
+        return SimpleNamespace(schedule=made, fallbacks=context.fallbacks, seconds=seconds)
+
+    monkeypatch.setattr(planner, "attempt", priced)
+    made = compile_file(Request(Path("given.naut"), "sm_90a", text=TURNED, until="scalar")).context.schedule
+    assert made is not None and [k.name for k in made.kernels] == names

@@ -115,3 +115,18 @@ def test_an_activation_is_the_epilogue_of_its_product_and_a_norm_one_kernel_with
     first, second, rows = plans(FEED_FORWARD.format(t=4096))
     assert first.ops == ("a_sum", "y_sum_left") and second.ops == ("y_sum",)
     assert {"y", "z"} < set(rows.ops) and rows.axes[-1].tile == 1024
+
+
+def test_rows_that_share_keys_are_apart_from_those_with_keys_of_their_own() -> None:
+    """Both sets of scores have one softmax: the prefix is a product of 8 rows, what follows it one of a row each."""
+    made = plans("""
+        dim B = 8, P = 4096, N = 256, D = 64
+        input Q: f16[B, D], E: f16[P, D], F: f16[P, D], K: f16[B, N, D], V: f16[B, N, D]
+        output O: f16[B, D]
+        S[b, p] = sum[d](Q[b, d] * E[p, d])
+        T[b, j] = sum[d](Q[b, d] * K[b, j, d])
+        m[b] = max(max[p](S[b, p]), max[j](T[b, j]))
+        Z[b] = sum[p](exp(S[b, p] - m[b])) + sum[j](exp(T[b, j] - m[b]))
+        O[b, d] = (sum[p](exp(S[b, p] - m[b]) * F[p, d]) + sum[j](exp(T[b, j] - m[b]) * V[b, j, d])) / Z[b]
+    """)
+    assert [k.ops for k in made if "S" in k.ops] == [("S", "m_max_part", "Z_sum_part", "O_sum_part")]

@@ -13,7 +13,8 @@ column is computed twice.
 
 Columns may also be constant positions of an axis of their own, ``Y[m, 0, f]`` and ``Y[m, 1, f]``, and what is made from
 them at each position may be more than one definition, as a softmax is (:mod:`nautilus.scalar.analysis.positions`).
-Each definition becomes one for each position then.
+Each definition becomes one for each position then.  So it does where the positions are every second one of an axis, or
+its halves, ``Y[2 * m, f]`` and ``Y[2 * m + 1, f]`` (:mod:`nautilus.scalar.analysis.interleaved`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.interleaved import find_members, in_groups
 from nautilus.scalar.analysis.positions import Chain, find_chain, written_out
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
@@ -53,11 +55,29 @@ class SeparateColumns:
             if defs is not None and found is not None:
                 live = program = Simplify().apply(Dead().apply(_separated(live, defs[name], defs, found)))
         for name in all_defs(live) or ():
-            defs = all_defs(live) or {}
+            grouped = _grouped(live, name)
+            defs = all_defs(grouped) or {}
             chain = find_chain(defs[name], defs) if name in defs else None
             if chain is not None:
+                live = grouped
                 live = program = Simplify().apply(Dead().apply(_at_positions(live, chain, defs)))
         return program
+
+
+def _grouped(program: Program, name: str) -> Program:
+    """``program`` with axes of their own for the members of groups that readers of the product ``name`` need."""
+    defs = all_defs(program) or {}
+    members = find_members(defs[name], defs) if name in defs else None
+    if members is None:
+        return program
+    axis = defs[name].par[members.places[name]].name
+    taken = {a.name for d in defs.values() for a in d.axes}
+    names = (fresh_name(program, f"{axis}_group", taken), fresh_name(program, f"{axis}_member", taken))
+    for d in defs.values():
+        made = in_groups(d, members, names)
+        if made != d:
+            program = put_defs(program, d.name, (made,))
+    return Simplify().apply(program)
 
 
 @dataclass(frozen=True, slots=True)
