@@ -88,8 +88,8 @@ class Side:
     def cost(self, tiles: dict[str, int]) -> float:
         """The time of all tiles, relative to that of one without stores."""
         line = self.sector if self.written is None else min(self.sector, tiles[self.written])
-        counts = [self._count(tiles, n) / n ** len(self.lines) for n in (LARGER if self.lines else LARGER[:1])]
-        return sum(counts) / len(counts) * (1 + self.stores * partial_sectors(line / self.sector))
+        shares = [self._count(tiles, n) / prod([n] * len(self.lines)) for n in (LARGER if self.lines else LARGER[:1])]
+        return sum(shares) / len(shares) * (1 + self.stores * partial_sectors(line / self.sector))
 
     def count(self, tiles: dict[str, int]) -> int:
         """The number of tiles that cover all positions."""
