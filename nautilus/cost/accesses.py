@@ -194,10 +194,14 @@ def _places(kernel: MemKernel) -> dict[str, tuple[Expr, ...]]:
 def alone(buffer: Buffer, op: GlobalLoad, axes: Mapping[str, tuple[str, ...]]) -> float:
     """Bytes that an element of ``op`` moves beside its own, where a loaded value decides about each element's place.
 
-    ``axes``: those of values by their names.  Rows that a value chooses are read along their contiguous axis.
+    ``axes``: those of values by their names.  Rows that a value chooses are read along their contiguous axis.  A value
+    that chooses in a row of few bytes, such as a table of 16 weights, chooses elements of sectors that others read.
     """
-    chosen = {x for e in op.index for name in refs(e) for x in axes.get(name, ())}
     last = op.index[-1] if op.index else None
+    row = nominal(buffer.shape[-1]) * buffer.dtype.bytes if op.index else 0
+    if row <= SECTOR and not any(refs(e) for e in op.index[:-1]):
+        return 0.0
+    chosen = {x for e in op.index for name in refs(e) for x in axes.get(name, ())}
     rows = {a.name for a in op.result.type.axes} - chosen
     near = last is not None and not refs(last) and bool(free_vars(last) & rows)
     return 0.0 if not chosen or near else float(SECTOR - buffer.dtype.bytes)

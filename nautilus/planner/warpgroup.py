@@ -163,7 +163,8 @@ def gemm(
             continue
         merit = tile.merit if n % CHUNK == 0 else NARROW_MERIT * tile.merit
         tiles = others * row.count(row.tiles(tile.rows)) * column.count(column.tiles(n))
-        score = merit * useful(others * rows * columns, tiles, tile.rows * n, limits.multiprocessors)
+        unit = 1 if row.lines or column.lines else limits.multiprocessors  # larger images have many waves
+        score = merit * useful(others * rows * columns, tiles, tile.rows * n, unit)
         if best is None or score > best[0]:
             best = (score, tile, stages)
     if best is None:

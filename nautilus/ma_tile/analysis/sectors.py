@@ -36,7 +36,8 @@ Places = Mapping[str, tuple[Expr, ...]]
 LINE = 128  # bytes of a line of L1: neighbouring sectors that one access of a warp finds in a step
 ENDS = 3.0  # parts of sectors of a row in aligned vectors: half of one at each end of these, and the rest at each end
 _STEP_BITS = 56  # bits of numbers of lines
-_APART = 1 << 12  # elements between two elements whose place is not known
+_APART = 1 << 12  # elements between two elements whose place is not known, where so many are in a row
+_SPREAD = 2654435761  # numbers times this one, modulo a smaller extent, are about evenly spread (Knuth, 6.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +83,26 @@ def _counted(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: i
     lanes = FragLayout(_cut(layout, vec)[0], layout.lane, ())
     each = max(1, SECTOR // size)
     step = gcd(each, _step(buffer, index, layout, vec))
-    positions, before = list[tuple[Expr, int]](), 0
+    positions, before = list[tuple[Expr, int, int]](), 0
     for n, e in enumerate(index):
         if free_vars(e).isdisjoint(layout.axes) and not _chosen(e):
             before += int(_at(e, {}).flat[0]) * nominal(buffer.stride(n))
         else:
-            positions.append((e, nominal(buffer.stride(n))))
-    names = {x.name for e, _ in positions for x in _chosen(e) if isinstance(x, Ref)}
+            positions.append((e, nominal(buffer.stride(n)), nominal(buffer.shape[n])))
+    names = {x.name for e, _, _ in positions for x in _chosen(e) if isinstance(x, Ref)}
     places = None if known is None else tuple((name, known[name]) for name in sorted(names))
     return _averages(tuple(positions), before % (LINE // size), lanes, places, size, vec, step)
 
 
 @lru_cache(maxsize=1024)  # most accesses are alike at all sizes, and in all iterations of an unrolled loop
 def _averages(
-    positions: tuple[tuple[Expr, int], ...], before: int, lanes: FragLayout,
+    positions: tuple[tuple[Expr, int, int], ...], before: int, lanes: FragLayout,
     known: tuple[tuple[str, tuple[Expr, ...]], ...] | None, size: int, vec: int, step: int,
 ) -> Sectors:  # fmt: skip
     """The averages for elements of ``size`` bytes, which may start at every multiple of ``step`` in a sector.
 
-    ``positions``: those that depend on the element, with their strides; ``before``: elements from a line to the others.
+    ``positions``: those that depend on the element, with their strides and the extents of their dimensions; ``before``:
+    elements from a line to the others.
     """
     elements = _places(positions, lanes, None if known is None else dict(known)) + before
     places = distinct(elements)
@@ -140,17 +142,18 @@ def _cut(layout: FragLayout, vec: int) -> tuple[tuple[Mode, ...], tuple[Mode, ..
 
 
 def _places(
-    positions: Sequence[tuple[Expr, int]], layout: FragLayout, known: Places | None
+    positions: Sequence[tuple[Expr, int, int]], layout: FragLayout, known: Places | None
 ) -> NDArray[np.int64]:  # fmt: skip
     """The element offsets of the lanes and registers of ``layout``, of the first warp at the first tile."""
     axes = layout.axes
     at: dict[str, NDArray[np.int64]] = {a: layout.coords(a).reshape(-1) for a in axes}
     threads = np.arange(at[axes[0]].size if axes else 1)
     total = np.zeros_like(threads)
-    for e, stride in positions:
+    for e, stride, extent in positions:
         if chosen := _chosen(e):
             numbers = threads if known is None else _numbers(chosen, known, at)
             found = numbers * _APART + (0 if known is None else _at(e, at))
+            found = found if extent >= _APART else numbers * _SPREAD % max(1, extent)
         else:
             found = _at(e, at)
         total = total + found * stride

@@ -296,7 +296,9 @@ class _WarpLowering(Lowering):
         purpose = "fma" if plan.instr == "fma" else f"mma {plan.k}" if v.type.dtype.bytes != 2 else "mma"
         if purpose in entry.slots:
             return self._in_runs(entry, entry.slots[purpose], dot, plan, side) or entry.slots[purpose]
-        if isinstance(entry.op, vr.LoadOp) and entry.op.buffer not in self.stored:
+        if isinstance(entry.op, vr.LoadOp) and v.name in self.override:
+            self.get(entry.value, self.override[v.name])
+        elif isinstance(entry.op, vr.LoadOp) and entry.op.buffer not in self.stored:
             entry.slots[purpose] = self._stage(entry, entry.op, plan)
             return self._in_runs(entry, entry.slots[purpose], dot, plan, side) or entry.slots[purpose]
         if plan.instr != "fma" and MMA[plan.instr].parts == 1:  # parts are made from shared memory

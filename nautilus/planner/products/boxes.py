@@ -30,6 +30,7 @@ GAIN = 0.97  # share of the tiles of one axis that tiles of several axes have at
 LATE = 1.25  # share of the time at nominal extents that tiles for all extents may have
 #: lines and columns of an image whose sizes are known only at launch: tiles for them waste little of larger ones
 IMAGE = 14
+LARGER = 1, 2, 4  # images of other sizes, relative to that one, for which the tiles serve as well
 LINE = 64  # elements of a line of 128 bytes of 16-bit operands
 LEAST = 16  # elements of the shortest line that has a swizzle
 
@@ -42,6 +43,7 @@ class Side:
     result is contiguous, if it is of this side; ``sector``: elements of a sector along it; ``stores``: the time of
     writing whole sectors, as a share of that of the product.  ``slack``: the relative time up to which long tiles along
     the last axes are taken before the fewest ones.  ``late``: those of the axes whose extents are known only at launch.
+    ``lines``: those that are lines and columns of images of any size, whose extents are those of small ones.
     """
 
     main: str
@@ -51,6 +53,7 @@ class Side:
     stores: float = 0.0
     slack: float = 1.0
     late: frozenset[str] = frozenset()
+    lines: frozenset[str] = frozenset()
 
     @property
     def extent(self) -> int:
@@ -61,12 +64,13 @@ class Side:
         """The tile along each axis, ``elements`` together: few tiles, and long ones along the last axes.
 
         Tiles of one element along axes whose extents are known only at launch waste nothing at any extent: they are
-        taken where they need at most :data:`LATE` times as long as others at nominal extents.
+        taken where they need at most :data:`LATE` times as long as others at nominal extents, and for images of any
+        size, of which any number may be a single one.
         """
         alone = {x: elements if x == self.main else 1 for x, _, _ in self.axes}
         found = list(_splits(self.axes, elements))
         apart = [t for t in found if all(t[x] == 1 for x in self.late)] if self.late else []
-        if apart and min(map(self.cost, apart)) <= LATE * min(map(self.cost, found)):
+        if apart and (self.lines or min(map(self.cost, apart)) <= LATE * min(map(self.cost, found))):
             found, alone = apart, (alone if self.main not in self.late else apart[0])
         most = self.slack * min(map(self.cost, found), default=0.0)
         best = min(
@@ -84,11 +88,16 @@ class Side:
     def cost(self, tiles: dict[str, int]) -> float:
         """The time of all tiles, relative to that of one without stores."""
         line = self.sector if self.written is None else min(self.sector, tiles[self.written])
-        return self.count(tiles) * (1 + self.stores * partial_sectors(line / self.sector))
+        shares = [self._count(tiles, n) / prod([n] * len(self.lines)) for n in (LARGER if self.lines else LARGER[:1])]
+        return sum(shares) / len(shares) * (1 + self.stores * partial_sectors(line / self.sector))
 
     def count(self, tiles: dict[str, int]) -> int:
         """The number of tiles that cover all positions."""
-        return prod(-(-e // tiles[x]) for x, e, _ in self.axes)
+        return self._count(tiles, 1)
+
+    def _count(self, tiles: dict[str, int], larger: int) -> int:
+        """The number of tiles of an image whose lines and columns are ``larger`` times as long."""
+        return prod(-(-e * (larger if x in self.lines else 1) // tiles[x]) for x, e, _ in self.axes)
 
 
 def side(plan: KernelPlan, unified: Unified, main: str, of: Sequence[tuple[str, ...]]) -> Side:
@@ -118,10 +127,10 @@ def _side(plan: KernelPlan, unified: Unified, main: str, of: Sequence[tuple[str,
     grid = [a.name for a in plan.axes if a.role == GRID and all(a.name in x for x in of)]
     found = [ld for d in unified.defs if d.is_reduction for ld in d.reads()]
     sizes = {x: e for x in grid if isinstance(e := unified.extents[x], int)}
-    late = frozenset(grid) - sizes.keys()
+    late, lines = frozenset(grid) - sizes.keys(), frozenset[str]()
     shifted = {x for ld in found for e in ld.index if not isinstance(e, Var) for x in free_vars(e)}
     if late and shifted:  # windows of several images
-        lines = late & shifted if len(late & shifted) > 1 else frozenset[str]()
+        lines = late & shifted if len(late & shifted) > 1 else lines
         sizes = {x: IMAGE if x in lines else nominal(unified.extents[x]) for x in grid}
         late -= lines
     apart = main in sizes and all(_apart(ld, set(sizes)) for ld in found)
@@ -130,7 +139,7 @@ def _side(plan: KernelPlan, unified: Unified, main: str, of: Sequence[tuple[str,
         return Side(main, ((main, e if isinstance(e, int) else 1 << 20, 1),))
     last = {x for ld in found if ld.index for x in free_vars(ld.index[-1]) & sizes.keys()}
     axes = tuple((x, e, max(LEAST, min(LINE, ceil_pow2(e))) if x in last else 1) for x, e in sizes.items())
-    return Side(main, axes, late=late & sizes.keys())
+    return Side(main, axes, late=late & sizes.keys(), lines=lines)
 
 
 def _apart(ld: Load, axes: set[str]) -> bool:

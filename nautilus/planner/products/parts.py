@@ -78,7 +78,8 @@ def gemm_in_parts(
         left, right = cut(n, line)
         count = others * left.count(left.tiles(m)) * right.count(right.tiles(n))
         elements = others * row.extent * column.extent
-        return rate * merit * useful(elements, count, m * n, limits.multiprocessors)
+        unit = 1 if row.lines or column.lines else limits.multiprocessors
+        return rate * merit * useful(elements, count, m * n, unit)
 
     best = max(((t, line, merit) for line, merit in LINES for t in tiles), key=share)
     (rows, columns, _), line, _ = best

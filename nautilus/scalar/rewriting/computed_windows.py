@@ -7,9 +7,10 @@ Every tap computes the element of an operand again, and no copy unit loads it::
     Y_places[b, c, u, v] = relu(X[b, c, u, v] * g[c])
     Y[b, k, y, x] sum= Y_places[b, c, y + r, x + s] * F[k, c, r, s]
 
-The type of the tensor is the one that the product reads, so that nothing is rounded twice.  The operand is stored
-where each element is one of :data:`AGAIN` terms at least, the product has :data:`TERMS`, and every place is an element
-of the tensors that it is computed from.
+So does a factor beside windows of a tensor, such as a basis of a transform that is computed from positions.  The type
+of the tensor is the one that the product reads, so that nothing is rounded twice.  The operand is stored where each
+element is one of :data:`AGAIN` terms at least, the product has :data:`TERMS`, and every place is an element of the
+tensors that it is computed from.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, loads
 from nautilus.core.expr.products import strip_conversions
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import dense_product
-from nautilus.scalar.analysis.definitions import points
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.analysis.masking import certainly_in_range
-from nautilus.scalar.analysis.ranges.window_places import window_places
+from nautilus.scalar.analysis.ranges.window_places import Places, window_places
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import equal_temp, find_defs, fresh_name, put_defs
 
@@ -44,7 +45,7 @@ def _stored(program: Program, name: str, side: int, in_parts: bool) -> Program:
         return program
     factor = d.value.args[side]
     dtype = _dtype(factor, in_parts)
-    found = None if dtype is None else window_places(d, factor)
+    found = None if dtype is None else window_places(d, factor) or _beside_windows(d, factor, d.value.args[1 - side])
     if dtype is None or found is None or all(a.name in found.positions for a in found.red):
         return program  # without channels, a tile has the rows of a Toeplitz matrix
     used = free_vars(found.element)
@@ -54,8 +55,8 @@ def _stored(program: Program, name: str, side: int, in_parts: bool) -> Program:
         return program
     if not certainly_in_range(found.element, shapes, {a.name: a.extent for a in axes}):
         return program
-    largest = max(loads(found.element), key=lambda ld: len(free_vars(ld)))
-    place = {x: n for n, e in enumerate(largest.index) for x in free_vars(e)}
+    largest = max(loads(found.element), key=lambda ld: len(free_vars(ld)), default=None)
+    place = {x: n for n, e in enumerate(largest.index if largest is not None else ()) for x in free_vars(e)}
     axes.sort(key=lambda a: place.get(a.name, -1))
     made = fresh_name(program, f"{name}_places", [a.name for a in d.axes])
     buffer = Buffer(made, dtype, tuple(a.extent for a in axes), Space.TEMP, factor.span)
@@ -70,6 +71,17 @@ def _stored(program: Program, name: str, side: int, in_parts: bool) -> Program:
     factors = tuple(read if n == side else e for n, e in enumerate(d.value.args))
     product = replace(d, value=replace(d.value, args=factors))
     return put_defs(program, name, (product,) if known else (temp, product))
+
+
+def _beside_windows(d: Def, factor: Expr, other: Expr) -> Places | None:
+    """``factor`` over its axes, where it has no windows and the ``other`` factor of ``d`` is a tensor that has some."""
+    par, red = ({a.name for a in axes} for axes in (d.par, d.red))
+
+    def slides(e: Expr) -> bool:
+        return any(free_vars(x) & par and free_vars(x) & red for ld in loads(e) for x in ld.index)
+
+    tensor = isinstance(strip_conversions(other), Load)
+    return Places(factor, None, d.par, d.red, {}) if tensor and slides(other) and not slides(factor) else None
 
 
 def _dtype(factor: Expr, in_parts: bool) -> DType | None:

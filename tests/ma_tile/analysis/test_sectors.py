@@ -54,6 +54,18 @@ def test_turned_axes_and_places_that_are_read() -> None:
         assert sectors(tensor(DType.F32, 256, 256), index, ROW, 1).touched == 32
 
 
+def test_places_that_are_read_lie_in_the_row_that_has_them() -> None:
+    """32 lanes choose in rows of 8 elements: one row is half a sector, and 8 neighbouring rows are a line."""
+    lanes = FragLayout((), (Mode(32, "j", 1),), ())
+    rows = FragLayout((), (Mode(4, "j", 1), Mode(8, "i", 1)), ())
+    chosen = Ref("r", DType.I32)
+    known = {"r": (Var("i"), Var("j"))}
+    one = sectors(tensor(DType.F16, 64, 8), (Var("i"), chosen), lanes, 1, known)
+    assert one.lines == 1 and one.touched < 2
+    assert sectors(tensor(DType.F16, 64, 8), (Var("i"), chosen), rows, 1, known).lines <= 2
+    assert sectors(tensor(DType.F16, 64, 1 << 16), (Var("i"), chosen), lanes, 1, known).touched == 32
+
+
 @pytest.mark.parametrize(
     ("dtype", "vec", "finds"),
     [

@@ -6,6 +6,7 @@ from math import prod
 
 import pytest
 
+from nautilus.core.schedule import KernelPlan
 from nautilus.planner.products.boxes import Side
 from tests.planner.plans import schedule_of
 
@@ -54,12 +55,24 @@ def test_lines_of_a_side_are_boxes_along_the_contiguous_axis() -> None:
     assert Side("x", (("y", 66, 1), ("x", 66, 64))).narrow(16).tiles(128) == {"y": 8, "x": 16}
 
 
-def test_tiles_of_images_of_any_size_waste_little_of_small_ones() -> None:
+def images_of_any_size(count: str) -> KernelPlan:
     text = (
-        "dim B = 16, C = 128, K = 128, H = runtime, W = runtime\ninput X: f16[B, H, W, C], F: f16[3, 3, C, K]\n"
+        f"dim B = {count}, C = 128, K = 128, H = runtime, W = runtime\ninput X: f16[B, H, W, C], F: f16[3, 3, C, K]\n"
         "output Y: f16[B, H, W, K]\nY[b, y, x, k] = sum[r, s, c | 0 <= y + r - 1 < H and 0 <= x + s - 1 < W]("
         "X[b, y + r - 1, x + s - 1, c] * F[r, s, c, k])\n"
     )
     (plan,) = [p for p in schedule_of(text).kernels if p.name == "Y"]
+    return plan
+
+
+def test_tiles_of_images_of_any_size_waste_little_of_small_ones() -> None:
+    plan = images_of_any_size("16")
     tiles = [plan.axis(x).tile for x in ("b", "y", "x")]
     assert prod(tiles) == 128 and max(tiles) <= 16
+    assert all(n % t == 0 for n, t in zip((16, 56, 56), tiles, strict=True))  # nor of larger ones
+    assert plan.axis("k").tile == 128  # which have many waves of tiles
+
+
+def test_a_tile_of_any_number_of_images_of_any_size_has_one_of_them() -> None:
+    plan = images_of_any_size("runtime")
+    assert [plan.axis(x).tile for x in ("b", "y", "x", "k")] == [1, 8, 16, 128]

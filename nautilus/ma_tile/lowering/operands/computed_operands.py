@@ -152,7 +152,7 @@ def turned(
     if prod(plan.warps) > 1 or sizes[plan.n] % instr.m or sizes[plan.m] % instr.n or not runs.allowed(dot, plan, "b"):
         return dots
     chains = _Chains(sizes, buffers, mapping, refs, 1, defs, users(kernel), runs)
-    if not isinstance(defs.get(v.name), vr.MapOp) or chains.contiguous(v) != plan.k:
+    if not chains.is_computed(v) or chains.contiguous(v) != plan.k:
         return dots
     return {dot.result.name: replace(plan, m=plan.n, n=plan.m, swap=not plan.swap)}
 
@@ -195,7 +195,7 @@ class _Chains:
 
     def chain(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> dict[str, FragLayout]:
         """Layouts of the chain that ends in operand ``v`` of ``dot``; empty where it is none."""
-        if not isinstance(self.defs.get(v.name), vr.MapOp) or any(u is not dot for u in self.users.get(v.name, ())):
+        if not self.is_computed(v) or any(u is not dot for u in self.users.get(v.name, ())):
             return {}
         leaves = (vr.LoadOp, vr.ConstOp, vr.IndexOp, vr.ParamOp)
         if not all(isinstance(s, leaves) for s in sources_of(v, self.defs)):
@@ -213,6 +213,15 @@ class _Chains:
         names = set(v.type.names)
         return dict.fromkeys(
             computed_for([v.name], self.defs, self.users, lambda a: set(a.type.names) == names), layout
+        )
+
+    def is_computed(self, v: Value) -> bool:
+        """Whether ``v`` is computed, or chosen from a table by what is computed for each of its elements."""
+        op = self.defs.get(v.name)
+        chosen = {n.name for e in op.index for n in walk(e) if isinstance(n, Ref)} if isinstance(op, vr.LoadOp) else ()
+        names = set(v.type.names)
+        return isinstance(op, vr.MapOp) or any(
+            isinstance(made := self.defs.get(x), vr.MapOp) and set(made.result.type.names) == names for x in chosen
         )
 
     def contiguous(self, v: Value) -> str | None:

@@ -12,7 +12,7 @@ from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.instruction_tables import a_layout, b_layout
-from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MmaOp, Slot, walk_ops
+from nautilus.ma_tile.ir.ops import Frag, GlobalLoad, MemKernel, MemModule, MmaOp, Slot, walk_ops
 from nautilus.ma_tile.verify.module import verify
 
 TEXT = """
@@ -64,3 +64,19 @@ def test_products_without_matrix_instructions_have_no_runs() -> None:
     """
     made = compile_file(Request(Path("f.naut"), "sm_80", text=text, precision="strict", until="ma-tile"))
     assert product(made.modules["ma-tile"].kernels[0]).instr == "fma"
+
+
+def test_elements_that_a_table_has_for_computed_places_are_fragments_of_runs() -> None:
+    """The places are loaded by vectors along the terms, and a row of the table has one line."""
+    text = """
+        dim M = 5, N = 64, K = 1024
+        input X: f16[M, K], W: u8[N, K], table: f16[N, 8]
+        output Y: f32[M, N]
+        Y[i, j] = sum[k](X[i, k] * table[j, i32(W[j, k]) % 8])
+    """
+    made = compile_file(Request(Path("w.naut"), "sm_90a", text=text, schedule=OF_WARPS, until="ma-tile"))
+    (kernel,) = made.modules["ma-tile"].kernels
+    op = product(kernel)
+    assert isinstance(op.a, Frag) and isinstance(op.b, Frag)
+    assert [x.vec for x in walk_ops(kernel.body) if isinstance(x, GlobalLoad) and x.buffer == "W"] == [16]
+    assert not any(s.dtype is DType.F16 and {"j", "k"} <= {x.name for x in s.axes} for s in kernel.smem)
