@@ -219,8 +219,11 @@ class Speller:
                     both = [operand(go(x), UNARY) for x in (a, b)]
                     return self.op(f"bit_{name}", both, [DType.BOOL, DType.BOOL], DType.BOOL)
                 case Op(op=name, args=args, dtype=dtype):
+                    texts = [go(a) for a in args]
+                    if (same := _operand_alone(name, texts, dtype)) is not None:
+                        return same
                     wraps = any(isinstance(n, Ref | Load) for n in walk(x))
-                    return self.op(name, [go(a) for a in args], [a.dtype for a in args], dtype, wraps=wraps)
+                    return self.op(name, texts, [a.dtype for a in args], dtype, wraps=wraps)
                 case Load():
                     return load(x)
                 case Reduce():
@@ -239,6 +242,14 @@ class Speller:
         if low is not None and low > 0:
             return text
         return self.op("max", [text, literal(1, b.dtype)], [b.dtype, b.dtype], b.dtype)
+
+
+def _operand_alone(op: str, texts: list[str], dtype: DType) -> str | None:
+    """The operand that an integer operation gives: a tile of one element has its position 0 in sums. None: another."""
+    match op, texts:
+        case ("add" | "sub", [x, "0"]) | ("add", ["0", x]) | ("mul", [x, "1"] | ["1", x]) if dtype is DType.I32:
+            return x
+    return None
 
 
 def _divides(condition: Expr) -> bool:

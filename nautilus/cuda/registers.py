@@ -13,8 +13,7 @@ def digit(var: str, div: int, size: int, last: bool) -> str:
     """Text of one mixed-radix digit of ``var``; ``last`` when no higher digit exists."""
     if size == 1:
         return "0"
-    if not (var.isidentifier() or var.isdigit() or var == "$r"):
-        var = f"({var})"
+    var = var if var == "$r" else group(var)
     text = var if div == 1 else f"{var} / {div}"
     if not last:
         return f"{text} % {size}" if div == 1 else f"({text}) % {size}"
@@ -35,8 +34,22 @@ def _terms(var: str, modes: tuple[Mode, ...], strides: list[int]) -> str:
 
 def times(text: str, stride: int) -> str:
     """``text * stride``, in parentheses where ``text`` is no name."""
-    wrapped = text if text.isidentifier() else f"({text})"
-    return wrapped if stride == 1 else f"{wrapped} * {stride}"
+    return group(text) if stride == 1 else f"{group(text)} * {stride}"
+
+
+def bare(text: str) -> str:
+    """``text`` without parentheses around all of it."""
+    depth = 0
+    for n, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0:
+            return text[1:-1] if n and n == len(text) - 1 else text
+    return text
+
+
+def group(text: str) -> str:
+    """``text``, in parentheses unless it is a name, a number, or has parentheses around all of it."""
+    return text if text.isidentifier() or text.isdigit() or bare(text) != text else f"({text})"
 
 
 def register_offset(layout: FragLayout, axis: str, var: str) -> str:

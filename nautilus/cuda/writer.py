@@ -22,7 +22,15 @@ from nautilus.cuda.ctypes import RegisterArray, literal, register_array
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.intrinsics import BITS, HALF
 from nautilus.cuda.names import sanitize
-from nautilus.cuda.registers import first_holder, projected_register, register_offset, thread_base, thread_parts
+from nautilus.cuda.registers import (
+    bare,
+    first_holder,
+    group,
+    projected_register,
+    register_offset,
+    thread_base,
+    thread_parts,
+)
 from nautilus.cuda.text.statements import Statements, spelled
 from nautilus.ma_tile.analysis.consumers import consumer_warps
 from nautilus.ma_tile.ir import ops as ma
@@ -227,10 +235,11 @@ class Writer:
         """Element number ``at`` of the array of ``frag``, in its storage type."""
         name, spelled = self.name(frag), self.array(frag)
         if spelled.pack == 1:
-            return f"{name}[{at}]"
+            return f"{name}[{bare(at)}]"
+        at = group(at)
         if spelled.pack == 2:
-            return f"{self.speller.use('half_of')}({name}[({at}) / 2], ({at}) % 2)"
-        byte = f"{self.speller.use('byte_of')}({name}[({at}) / 4], ({at}) % 4)"
+            return f"{self.speller.use('half_of')}({name}[{at} / 2], {at} % 2)"
+        byte = f"{self.speller.use('byte_of')}({name}[{at} / 4], {at} % 4)"
         return f"(signed char){byte}" if frag.type.dtype is DType.I8 else byte
 
     def in_f32(self, frag: ma.Frag, within: FragLayout, r: str, then: DType = DType.F32) -> str:
@@ -241,9 +250,9 @@ class Writer:
         if plain or not (dtype.is_float8 or dtype in (DType.I8, DType.U8)) or self.array(frag).pack == 1:
             return self.speller.before_rounding(self.element(frag, within, r), dtype, then)
         own = self.layout(frag)
-        at = r if own.reg == within.reg else projected_register(within, frag.type.names, r)
+        at = group(r if own.reg == within.reg else projected_register(within, frag.type.names, r))
         convert = self.speller.use(f"{BITS[dtype][0]}_of" if dtype.is_float8 else f"{dtype}_to_f32_of")
-        return f"{convert}({self.name(frag)}[({at}) / 4], ({at}) % 4)"
+        return f"{convert}({self.name(frag)}[{at} / 4], {at} % 4)"
 
     def base(self, layout_name: str, axis: str) -> str:
         """C name of the thread's base position along ``axis``; declared once at the top of the kernel."""

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, WarpPlan
 from nautilus.cuda.emit import emit_module
+from nautilus.cuda.expr import Speller
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
@@ -71,3 +74,16 @@ def test_one_thread_of_a_block_issues_copies(warps: int, tmp_path: Path) -> None
     request = Request(tmp_path / "y.naut", "sm_90a", text=text, schedule=Schedule((), (kernel,), splits=()))
     found = re.findall(r"if \(threadIdx.x % (\d+) == 0\)", compile_file(request).cuda_module.text)
     assert {int(n) for n in found} == {32 * warps}
+
+
+@pytest.mark.parametrize(
+    ("e", "text"),
+    [
+        (calc("add", calc("mul", Var("c"), 4), Var("i")), "c * 4"),
+        (calc("sub", calc("add", Var("i"), calc("mul", Var("c"), 1)), 16), "c - 16"),
+        (calc("sub", Var("i"), Var("c")), "0 - c"),
+    ],
+)
+def test_a_position_of_0_and_a_factor_of_1_are_not_written(e: Expr, text: str) -> None:
+    env = {"c": "c", "i": "0"}  # a tile of one element
+    assert Speller().expr(e, env, {}, lambda _: "", lambda _: "") == text

@@ -9,7 +9,9 @@ import pytest
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.intrinsics import HELPERS
 from nautilus.cuda.registers import (
+    bare,
     first_of_reduction,
+    group,
     projected_register,
     register_offset,
     shuffle_distances,
@@ -88,3 +90,10 @@ def test_helpers_of_matrix_instructions_have_the_registers_of_their_shapes(name:
         held = size // word // 32
         assert re.findall(rf"\({operand}\[(\d)\]\)", text) == [str(n) for n in range(held)]
     assert ("int* d" in text) is (i.acc is DType.I32)
+
+
+def test_parentheses_around_all_of_a_text_are_written_once() -> None:
+    assert [group(x) for x in ("r", "12", "r % 2", "(r % 2)", "(r) / (2)")] == [
+        "r", "12", "(r % 2)", "(r % 2)", "((r) / (2))",
+    ]  # fmt: skip
+    assert [bare(x) for x in ("(r % 2)", "((r))", "(r) + (2)", "r", "")] == ["r % 2", "(r)", "(r) + (2)", "r", ""]

@@ -16,7 +16,7 @@ from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
 from nautilus.cuda.expr import CONDITION, PRODUCT, Text, operand
 from nautilus.cuda.ops.elementwise import print_cast
-from nautilus.cuda.registers import register_offset
+from nautilus.cuda.registers import group, register_offset
 from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir import ops as ma
@@ -52,7 +52,7 @@ def stride_text(w: Writer, stride: Extent) -> int | str:
 
 def scaled(text: str, stride: int | str) -> str:
     """``text * stride`` as a term of a sum, with parentheses if they are necessary."""
-    atom = text.isidentifier() or text.isdigit()
+    atom = group(text) == text
     strength = text.strength if isinstance(text, Text) else 20 if atom else 12
     if strength < (12 if stride == 1 else 13):
         text = f"({text})"
@@ -113,7 +113,7 @@ def global_pointer(w: Writer, name: str, index: tuple[Expr, ...], within: str, r
     reach = sum(s.largest * last_register(layout, a) for a, s in strides.items())
     wide = "(long long)" if reach >= 2**31 else ""
     moved = [scaled(Text.of(f"{wide}({o})", 14) if wide else o, stride_text(w, step)) for o, step in steps if o != "0"]
-    return f"{text} + ({' + '.join(moved)})" if moved else text
+    return f"{text} + {group(' + '.join(moved))}" if moved else text
 
 
 def slot_offset(w: Writer, slot: ma.Slot) -> str:

@@ -6,7 +6,15 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type
-from nautilus.cuda.registers import digit, first_of_reduction, projected_register, shuffle_distances, times, warp_digits
+from nautilus.cuda.registers import (
+    bare,
+    digit,
+    first_of_reduction,
+    projected_register,
+    shuffle_distances,
+    times,
+    warp_digits,
+)
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 
@@ -24,7 +32,7 @@ def print_reduce(w: Writer, op: ma.ReduceOp) -> None:
         at = "0" if count == 1 or r == "0" else projected_register(layout, kept, r)
         x = w.element(op.arg, layout, r)
         first = first_of_reduction(layout, op.axes, r) if r != "0" else "true"
-        target = f"{name}[{at}]"
+        target = f"{name}[{bare(at)}]"
         combined = combine(w, op.combiner, target, x, dtype)
         if op.times is not None:
             factor = w.element(op.times, layout, r)
