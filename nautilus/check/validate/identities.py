@@ -223,15 +223,14 @@ class _Unknowns(Space):
 def _axes(sides: Iterable[Expr]) -> dict[str, int]:
     """The axes of all reductions and the number of elements that are evaluated."""
     found: dict[str, int] = {}
-    for side in sides:
-        for n in walk(side):
-            if isinstance(n, Reduce):
-                together = [v for x in walk(n) if isinstance(x, Load | Ref) and len(v := {*_variables(x)}) > 1]
-                read = set[str]().union(*together)
-                for a in n.axes:
-                    most = _MOST if a.name in read or len(n.axes) > 1 else _POSITIONS
-                    count = min(a.extent, most) if isinstance(a.extent, int) else _MOST
-                    found[a.name] = max(count, found.get(a.name, 0))
+    reductions = [n for side in sides for n in walk(side) if isinstance(n, Reduce)]
+    together = [v for r in reductions for x in walk(r) if isinstance(x, Load | Ref) and len(v := {*_variables(x)}) > 1]
+    read = set[str]().union(*together)  # by any reduction over an axis, so that all of them have the same elements
+    for n in reductions:
+        for a in n.axes:
+            most = _MOST if a.name in read or len(n.axes) > 1 else _POSITIONS
+            count = min(a.extent, most) if isinstance(a.extent, int) else _MOST
+            found[a.name] = max(count, found.get(a.name, 0))
     return found
 
 

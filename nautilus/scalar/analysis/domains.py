@@ -37,7 +37,7 @@ from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, Var, free_var
 from nautilus.core.index.alternatives import Alternative, alternatives
 from nautilus.core.index.intervals import UNKNOWN, fits
 from nautilus.core.index.linear import Interval, build, linear
-from nautilus.core.index.prefixes import Prefix, only_prefix
+from nautilus.core.index.prefixes import Prefix, only_prefix, prefix
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, linear_in, simplify
 from nautilus.core.index.sizes import extent_expr
 from nautilus.core.records import dataclass
@@ -86,6 +86,18 @@ def scan_of(d: Def) -> Scan | None:
 def prefix_of(d: Def) -> Scan | None:
     """The bound of a reduced axis by a parallel one, on which nothing else of ``d`` depends; None if there is none."""
     return next((s for u in d.red for t in d.par if (s := _bound(d, u.name, t.name)) is not None), None)
+
+
+def running(guard: Expr | None, u: Axis, par: Sequence[Axis]) -> tuple[Axis, bool] | None:
+    """The axis ``t`` of ``par`` where ``guard`` is ``u <= t``, in any form, and nothing else, and False.
+
+    True: it is ``t <= u``.  None where it is another condition.
+    """
+    for t in par:
+        bound = None if guard is None or t.extent != u.extent else prefix(guard, u.name, t.name)
+        if bound is not None and bound.shift == 0:
+            return t, bound.reverse
+    return None
 
 
 _CHUNK, _PLACE = "chunk of", "place in"  # no names of variables

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nautilus.core.expr.build import calc, within
+from nautilus.core.expr.build import calc, number, within
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import (
     Const,
@@ -55,6 +55,8 @@ def absorb_selects(op: str, value: Expr, guard: Expr | None) -> tuple[Expr, Expr
 def _take(op: str, e: Expr) -> tuple[Expr, Expr] | None:
     """``(cond, rest)`` such that ``rest where cond`` may replace ``e`` in the update, or None."""
     match e:
+        case Op(op="cast", args=(c,)) if op == "sum" and c.dtype is DType.BOOL and _equates(c):
+            return c, number(1, e.dtype)
         case Op(op="select", args=(c, a, b)):
             if b == identity(op, e.dtype):
                 return c, a
@@ -134,6 +136,11 @@ def guarded_terms(op: str, e: Expr, known: Known) -> tuple[Expr, Expr | None]:
 def _term(e: Expr, known: Known) -> Expr:
     value, guard = guarded_terms("sum", e, known)
     return value if guard is None else calc("select", guard, value, identity("sum", e.dtype))
+
+
+def _equates(cond: Expr) -> bool:
+    """Whether ``cond`` equates integers, one of which is in memory: terms that satisfy it may be found by that key."""
+    return any(isinstance(c, Op) and c.op == "eq" and c.args[0].dtype.is_int and loads(c) for c in conjuncts(cond))
 
 
 # -- reads ------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def _packed(d: Def, cut: _Cut, dims: Mapping[str, int]) -> Def:
         return rewrite(substitute(e, env), rule)
 
     moved = d.name not in dims and env and any(a.name == cut.axis.name for a in d.par)
-    at = tuple(substitute(e, env) for e in d.index) if moved else d.at
+    at = None if d.at is None and not moved else tuple(map(put, d.index))  # a scatter may read a temp there
     guard = None if d.guard is None else put(d.guard)
     buffer = _reshaped(d.buffer, cut.size, dims)
     return replace(d, buffer=buffer, par=par, red=red, value=put(d.value), guard=guard, at=at)

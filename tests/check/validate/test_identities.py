@@ -8,6 +8,9 @@ from nautilus.check.validate.identities import DOMAINS, Domain, decide
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.text.expressions import parse_expr
 from nautilus.core.types import DType
+from nautilus.frontend.semantics.check import load_text
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.operands.mark_undefined import MarkUndefined
 
 FLOATS = dict.fromkeys(("x", "y", "z", "eps"), DType.F32)
 PARAMS = {**FLOATS, "n": DType.I32, "m": DType.I32, "p": DType.BOOL, "q": DType.BOOL}
@@ -203,3 +206,12 @@ def test_terms_beyond_the_sampled_ones_count(after: str) -> None:
 @pytest.mark.parametrize(("before", "after", "domain"), RIGHT)
 def test_a_true_identity_is_proved_on_its_domain(before: str, after: str, domain: Domain) -> None:
     assert verdict(before, after, domain).status == "proved"
+
+
+def test_reductions_over_one_axis_have_the_same_elements() -> None:
+    """The condition that a domain has an element is one over the same elements as a sum relative to their maximum."""
+    spec = load_text(
+        "dim B = 5, T = 37\ninput x: f16[B, T]\noutput y: f32[B, T]\ny[b, t] = logsumexp[u | u >= t](x[b, u])\n"
+    )
+    (found,) = MarkUndefined().derive(lower(spec))[1]
+    assert decide(found.before, found.after, found.conditions).status == "proved"

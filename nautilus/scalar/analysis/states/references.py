@@ -22,6 +22,7 @@ from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, load
 from nautilus.core.expr.products import signed_terms
 from nautilus.core.index.simplify import Ranges, simplify, simplify_value
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, writes_of
+from nautilus.scalar.analysis.domains import running
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Program, Store, statements
 from nautilus.scalar.rewriting import find_defs
@@ -99,15 +100,13 @@ def _running(d: Def | None, m: Load) -> Expr | None:
     if d is None or d.op != "max" or len(d.red) != 1 or d.at is not None or d.buffer.dtype is not d.value.dtype:
         return None
     (u,) = d.red
-    for n, t in enumerate(d.par):
-        mine, its = Var(u.name), Var(t.name)
-        ends = {"sub": (calc("le", mine, its), calc("ge", its, mine))}
-        ends["add"] = (calc("le", its, mine), calc("ge", mine, its))
-        for before in (op for op, bounds in ends.items() if d.guard in bounds and t.name not in free_vars(d.value)):
-            index = (*m.index[:n], calc(before, m.index[n], 1), *m.index[n + 1 :])
-            own = {a.name: i for a, i in zip(d.par, m.index, strict=True)} | {u.name: m.index[n]}
-            return Op("max", (replace(m, index=index), substitute(d.value, own)), m.dtype)
-    return None
+    t, reverse = running(d.guard, u, d.par) or (None, False)
+    if t is None or t.name in free_vars(d.value):
+        return None
+    n = d.par.index(t)
+    index = (*m.index[:n], calc("add" if reverse else "sub", m.index[n], 1), *m.index[n + 1 :])
+    own = {a.name: i for a, i in zip(d.par, m.index, strict=True)} | {u.name: m.index[n]}
+    return Op("max", (replace(m, index=index), substitute(d.value, own)), m.dtype)
 
 
 def _maxima(e: Expr) -> list[Expr]:

@@ -34,6 +34,7 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType, value_limits
 from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.domains import running
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store
 from nautilus.scalar.rewriting import find_defs, fresh_name, nest, put_defs
 
@@ -87,20 +88,13 @@ def _scan(d: Def, defs: Mapping[str, Def]) -> _Scan | None:
         case _:
             return None
     (u,) = d.red
-    forms = [(a, reverse) for a in d.par for reverse in (False, True) if a.extent == u.extent]
-    t, reverse = next((form for form in forms if d.guard in _bounds(u, *form)), (None, False))
+    t, reverse = running(d.guard, u, d.par) or (None, False)
     if t is None or of is None or of.op != "max" or len(of.red) != 1 or of.at is not None or len(of.par) != len(d.par):
         return None
     names: dict[str, Expr] = {a.name: Var(b.name) for a, b in zip((*of.par, *of.red), (*d.par, u), strict=True)}
     same = of.guard is not None and substitute(of.guard, names) == d.guard and substitute(of.value, names) == element
     temps = of.buffer.space is Space.TEMP and of.buffer.dtype is DType.F32 is element.dtype
     return _Scan(u, t, of, element, reverse) if same and temps and t.name not in free_vars(element) else None
-
-
-def _bounds(u: Axis, t: Axis, reverse: bool) -> tuple[Expr, Expr]:
-    """The forms of the condition on ``u``."""
-    low, high = (Var(t.name), Var(u.name)) if reverse else (Var(u.name), Var(t.name))
-    return calc("le", low, high), calc("ge", high, low)
 
 
 def _exp(a: Expr, b: Expr) -> Expr:

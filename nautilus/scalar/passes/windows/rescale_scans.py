@@ -49,6 +49,7 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, rename_axes
+from nautilus.scalar.analysis.domains import running
 from nautilus.scalar.analysis.repair.certificate import certify
 from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
 from nautilus.scalar.analysis.repair.terms import derive, reference_of
@@ -121,8 +122,7 @@ def _scan(d: Def, defs: Mapping[str, Def]) -> _Scan | None:
         return None
     (u,) = d.red
     own = tuple(Var(a.name) for a in d.par)
-    forms = [(a, reverse) for a in d.par for reverse in (False, True) if a.extent == u.extent]
-    t, reverse = next((form for form in forms if d.guard == _bound(u, *form)), (None, False))
+    t, reverse = running(d.guard, u, d.par) or (None, False)
     read = {ld for ld in loads(d.value) if ld.buffer in defs and ld.index == own}
     if t is None or len(read) != 1:
         return None
@@ -139,10 +139,6 @@ def _scan(d: Def, defs: Mapping[str, Def]) -> _Scan | None:
     if isinstance(found, Refusal) or found.mode != "scale" or found.finite[0] or dict(found.symbols).keys() & {"c0"}:
         return None
     return _Scan(u, t, load, of, found, reverse)
-
-
-def _bound(u: Axis, t: Axis, reverse: bool) -> Expr:
-    return calc("le", Var(t.name), Var(u.name)) if reverse else calc("le", Var(u.name), Var(t.name))
 
 
 def _chunked(program: Program, d: Def, scan: _Scan, chunk: int) -> tuple[Def, ...]:
