@@ -150,7 +150,7 @@ def _bounds(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
     if may_cancel(task.program):
         return out | _of_cancelling(task, wanted)
     if growing := [t for t in wanted if found[t.name].grows and _is_short(task, t)]:
-        out |= _of_cancelling(task, growing)
+        out |= _of_cancelling(task, growing, has_sites=False)
     whole = [t for t in wanted if isfinite(out[t.name].relative) and not out[t.name].left_out]
     small = [t for t in whole if _may_be_zero(task, t)]
     return out | {t.name: replace(out[t.name], rare_inputs=NUMBERS[volume(t.shape)]) for t in small}
@@ -178,8 +178,11 @@ def _may_be_zero(task: _Task, t: Tensor) -> bool:
     return min(sizes) < hypot(*sizes) / sqrt(INPUTS) / 2 or any(np.any(values[0] * x < 0) for x in values)
 
 
-def _of_cancelling(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
-    """The bounds of those outputs of ``wanted`` whose largest errors are without a bound."""
+def _of_cancelling(task: _Task, wanted: Sequence[Tensor], has_sites: bool = True) -> dict[str, Bound]:
+    """The bounds of those outputs of ``wanted`` whose largest errors are without a bound.
+
+    ``has_sites``: the program may meet a singular point; else the distribution of errors alone decides.
+    """
     out = {}
     for t in wanted:
         alone = task.alone([t.name])
@@ -191,6 +194,8 @@ def _of_cancelling(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
         if 0 < groups < size:  # all elements of a row have the divisor of the row
             found = [_with_most(groups, [_of_groups(alone, t.name, x, groups) for x in chosen])]
         grows = any(s.grows for s in found) and not groups
+        if not (has_sites or grows):
+            continue
         bound = left_out.bound(found, last_unit(task.program, t), groups > 0 or grows)
         if bound is not None:
             out[t.name] = bound

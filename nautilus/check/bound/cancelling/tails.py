@@ -3,7 +3,7 @@
 Where an error grows as a power of the distance from a point, the largest errors of n elements fall as a power of their
 rank, and with an index of less than 2 a norm is that of a few of them, more so the more elements there are.  The index
 is that of the largest errors (Hill, "A simple general approach to inference about the tail of a distribution", 1975).
-Values whose errors are relative to them, as those of an exponential, have the index of their errors.
+Errors count in comparison with a large value, because those of an exponential are as large as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from nautilus.core.numerics import Array
 
 SUSPECT: Final = 2.5  # the index of few sampled elements, below which more are evaluated
 _WITHOUT_MEAN: Final = 2.2  # the same of more elements; a mean square that exists may be that of few of them, too
-_FASTER: Final = 0.75  # the index of errors in units of that of values, below which they grow faster
 LEAST: Final = 128  # sampled elements
 _PART: Final = 32  # one of so many elements is among the largest
 
@@ -35,5 +34,7 @@ def index(x: Array) -> float:
 
 def grows(error: Array, values: Array, most: float = _WITHOUT_MEAN) -> bool:
     """Whether the norm of ``error`` is that of a few elements, whose ``values`` are not as large in comparison."""
-    own = index(error)
-    return own < most and own < _FASTER * index(values)
+    size = np.where(np.isfinite(values), np.abs(values), inf)
+    some = size[size > 0.0]
+    with np.errstate(all="ignore"):
+        return some.size > 0 and index(error / np.maximum(size, np.median(some))) < most
