@@ -41,7 +41,7 @@ from nautilus.bench.contenders import Verdict
 from nautilus.bench.inputs import BLOCK
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.cancelling.each import allowed, of_inputs
-from nautilus.check.bound.errors import roundings
+from nautilus.check.bound.choices import roundings
 from nautilus.check.bound.exactness import unit
 from nautilus.check.bound.overflow import Watch
 from nautilus.check.bound.program import rounded

@@ -28,7 +28,7 @@ import numpy as np
 from nautilus.check import compare
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.each import of_each
-from nautilus.check.bound.errors import Probe, roundings
+from nautilus.check.bound.choices import Probe, roundings
 from nautilus.check.bound.overflow import overflows
 from nautilus.check.bound.probes import DECIDING, PROBES, Effect, errors, largest, margin, moves, probes
 from nautilus.check.bound.program import in_chunks, rounded

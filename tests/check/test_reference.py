@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nautilus.check.bound import errors
+from nautilus.check.bound.choices import Probe, Roundings
 from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import InputSet, generate
 from nautilus.check.reference import Compiled, OutOfRange, Reference, in_range, reference
@@ -205,7 +206,7 @@ def test_errors_of_f64_that_differ_by_element_are_not_lost() -> None:
     """In f32, 1 plus the roundoff of f64 is 1."""
     spec = load_spec("dim M = 64\ninput X: f64[M]\noutput Y: f64[M]\nY[i] = exp(X[i])\n")
     x = np.full(64, 0.3)
-    made = errors.run(spec, {"X": x}, {}, {}, errors.Roundings(), errors.Probe(0))["Y"]
+    made = errors.run(spec, {"X": x}, {}, {}, Roundings(), Probe(0))["Y"]
     assert np.count_nonzero(made != np.exp(x)) > 16
     assert np.abs(made - np.exp(x)).max() < 16 * 2.0**-53
 

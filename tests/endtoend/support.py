@@ -13,7 +13,7 @@ import numpy as np
 
 from nautilus.check import compare
 from nautilus.check.bound.bound import Bound
-from nautilus.check.bound.errors import roundings
+from nautilus.check.bound.choices import roundings
 from nautilus.check.bound.stated import stated
 from nautilus.check.bound.store import last_unit
 from nautilus.check.compare import norm

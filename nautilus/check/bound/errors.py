@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 from math import prod, sqrt
@@ -13,23 +12,31 @@ from typing import Any
 import numpy as np
 
 from nautilus.check.bound.cancelling.arguments import Arguments
-from nautilus.check.bound.cancelling.ties import Step, Ties, anywhere, at_ties, is_whole, move_few, of_nodes, ties
+from nautilus.check.bound.cancelling.ties import (
+    Step,
+    anywhere,
+    at_ties,
+    is_whole,
+    move_few,
+    of_nodes,
+    ordered,
+    orders_of,
+)
+from nautilus.check.bound.choices import Probe, Roundings
 from nautilus.check.bound.exactness import (
     U32,
     U64,
     Common,
-    computed,
     hardware_error,
     instruction_error,
     is_inexact_number,
     is_rounded,
     keeps,
-    narrow_only,
     scales,
     selects,
     unit,
 )
-from nautilus.check.bound.operands import AROUND, engine_of, in_lanes, multiplies, without_matrices
+from nautilus.check.bound.operands import AROUND, engine_of, multiplies
 from nautilus.check.bound.recurrences.unchanged import is_running_sum, unchanged
 from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts, largest_others
 from nautilus.check.bound.sums.orders import (
@@ -40,7 +47,6 @@ from nautilus.check.bound.sums.orders import (
     additions,
     apart,
     are_whole,
-    cuts,
     in_binades,
     in_every_order,
     lanes_of,
@@ -54,8 +60,7 @@ from nautilus.core.expr.products import factors
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.functions.record import Steps
 from nautilus.core.numerics import Array, eval_op, reduce_array, round_to
-from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule, SplitPlan
+from nautilus.core.schedule import SplitPlan
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import STEP, Evaluator, run_spec
 from nautilus.frontend.spec import Definition, Spec
@@ -71,73 +76,6 @@ _REGULAR = 0.25
 _FAR, _GUARDED = 2.0, 0.51
 _RUN = 4  # neighbours among equal or ordered elements that have one error
 _PARTS = 8  # prefixes of a sum that are evaluated
-_ANY = Schedule()
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """One choice of errors.
-
-    ``coherent``: all elements of a rounding have the same relative error, else independent ones.  ``opposed``: of
-    coherent errors, those that do not cancel in a sum of sums, and those that a common term gives to all elements.
-    ``size``: the largest relative error in units of roundoff.  ``regular``: sums of equal or ordered terms, whose
-    errors do not average out.  ``reals``: only the errors of an interpreter over the reals, which computes in f64.
-    ``tie``: a few of the numbers that steps decide about are just above a tie (1) or just below it (-1), or none is
-    (0); None: what a few of the steps give is another value instead.
-    """
-
-    seed: int
-    coherent: bool = False
-    size: float = 1.0
-    opposed: bool = False
-    regular: bool = False
-    reals: bool = False
-    tie: int | None = None
-
-    @property
-    def tries_ties(self) -> bool:
-        """Whether numbers at ties are among the choice."""
-        return not (self.coherent or self.reals)
-
-
-@dataclass(frozen=True)
-class Roundings:
-    """The roundings of a program besides those that it shows.
-
-    ``parts``: f32 factors of products may be multiplied in parts (``core.functions.parts``).  ``terms``: the number of
-    terms of a sum by (definition, axes) where it differs from that of the evaluated program.  ``hardware``: definitions
-    in which functions may be approximated as for outputs of at most 16 bits.  ``computed``: definitions whose values
-    are not exact.  ``shown``: inputs that stand for a more precise value, with their relative error.  ``cuts``: sums
-    whose parts are found apart from each other.  ``ties``: steps that computed numbers decide about.  ``lanes``:
-    definitions of which no matrix unit computes a sum.  ``in_lanes``: those whose sums lanes share.  ``resized``:
-    numbers of which a product counts as exact, because it stands for a sum of more terms.  ``elements``: how many
-    elements definitions have, of which some are evaluated.
-    """
-
-    fast: bool = True
-    parts: bool = False
-    terms: Mapping[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
-    hardware: frozenset[str] = frozenset()
-    computed: frozenset[str] = frozenset()
-    shown: Mapping[str, float] = field(default_factory=dict)
-    cuts: Mapping[str, SplitPlan] = field(default_factory=dict)
-    ties: Ties = field(default_factory=Ties)
-    lanes: frozenset[str] = frozenset()
-    in_lanes: frozenset[str] = frozenset()
-    resized: frozenset[float] = frozenset()
-    elements: Mapping[str, int] = field(default_factory=dict)
-
-
-def roundings(
-    spec: Spec, precision: str = "fast", terms: Mapping[tuple[str, tuple[str, ...]], int] | None = None,
-    schedule: Schedule = _ANY,
-) -> Roundings:  # fmt: skip
-    """What follows from the structure of ``spec``, and from the ``schedule`` of its kernels."""
-    fast, made = precision == "fast", computed(spec)
-    return Roundings(
-        fast, fast and schedule.decompose_operands, terms or {}, narrow_only(spec), made, cuts=cuts(spec, schedule),
-        ties=ties(spec, made), lanes=without_matrices(spec), in_lanes=in_lanes(spec),
-    )  # fmt: skip
 
 
 def run(
@@ -181,7 +119,7 @@ class Rounding(Evaluator):
         self.how, self.probe = how, probe
         self.coherent = probe.coherent and (probe.regular or STEP not in params or not is_running_sum(d))
         self.shared = common
-        self.ties = of_nodes(d.expr, how.ties) if probe.tie else {}
+        self.ties, self.orders = of_nodes(d.expr, how.ties) if probe.tie else {}, orders_of(d.expr, how.ties)
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -265,7 +203,15 @@ class Rounding(Evaluator):
         if id(e) in self.ties:
             step, name = self.ties[id(e)]
             return Value(self.at_ties(value.array, step, name, e.dtype), value.names)
-        return value
+        return Value(self.at_equal(e, value), value.names) if id(e) in self.orders and isinstance(e, Op) else value
+
+    def at_equal(self, e: Op, value: Value) -> Array:
+        """The comparison ``e``, of which rounded numbers that are equal over the reals are all on one side."""
+        if self.exact is None or self.probe.tie is None:
+            return value.array
+        tied = self.exact.take(self.d.name, self.orders[id(e)], self.params, value.array)
+        a, b = (line_up(self.value(x), value.names) for x in e.args)
+        return value.array if tied is None else ordered(e.op, value.array, tied & (a != b), self.probe.tie)
 
     def rounded(self, e: Expr, value: Value) -> Value:
         """``value`` with the error of the rounding of ``e``."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import inf, sqrt
+from math import sqrt
 from typing import Final
 
 import numpy as np
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.arguments import Arguments, arguments
-from nautilus.check.bound.errors import Probe, Roundings, run
+from nautilus.check.bound.choices import Probe, Roundings
+from nautilus.check.bound.errors import run
 from nautilus.check.compare import norm
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.records import dataclass
@@ -25,6 +26,7 @@ PROBES: Final = (*(Probe(n, False, 2.0) for n in range(3)), *(Probe(n, True, 1.2
 _MORE_PROBES: Final = tuple(Probe(n, False, 2.0) for n in range(3, 12))
 #: Errors that move a computed number across a value at which a decision changes, if it is close to it.
 DECIDING: Final = tuple(Probe(n, False, 4.0) for n in range(10))
+_VARIES: Final = 1.25  # the effect of ties on all elements, at most, in units of that on those that are sampled
 _ROWS: Final = 16  # rows of sampled elements of which a few may have most of the error
 FEW: Final = 64  # outputs of fewer elements are sampled on several inputs
 
@@ -69,7 +71,7 @@ def errors(
                 error = np.where(known[name][1] == 0, np.abs(got - x), 0.0)
                 if sides:
                     above, below = (cut(name, side[name]) for side in sides)
-                    error = error + _distance(above, below, types[name])
+                    error = error + _VARIES * _distance(above, below, types[name])
             found[name] = np.where(other, np.inf, error)
         yield found
 
@@ -148,6 +150,6 @@ def even(error: Array) -> float:
 def _even(size: Array) -> float:
     size = size[size > 0.0]
     if not size.size:
-        return inf
+        return 0.0
     squares = (size / size.max()) ** 2
     return float(np.sum(squares) ** 2 / np.sum(squares**2))

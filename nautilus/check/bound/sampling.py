@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 
 from nautilus.check.bound.bound import Bound
-from nautilus.check.bound.cancelling import left_out
+from nautilus.check.bound.cancelling import left_out, tails
 from nautilus.check.bound.cancelling.reach import Sites, axis_sizes
 from nautilus.check.bound.cancelling.sites import may_cancel
-from nautilus.check.bound.errors import roundings
+from nautilus.check.bound.choices import roundings
 from nautilus.check.bound.exactness import computed, is_rounded
 from nautilus.check.bound.operands import in_lanes, without_matrices
 from nautilus.check.bound.probes import FEW, PROBES, Effect, errors, even, largest, margin
@@ -145,11 +145,25 @@ def _weaker(a: Bound, b: Bound) -> Bound:
 
 def _bounds(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
     """Bounds of ``task``; NaN where all sampled elements are 0."""
-    out = {n: Bound(x, rare_inputs=1.0 if isinf(x) else 0.0) for n, x in _figures(task, wanted).items()}
+    found = _figures(task, wanted)
+    out = {n: Bound(x.relative, rare_inputs=1.0 if isinf(x.relative) else 0.0) for n, x in found.items()}
     if may_cancel(task.program):
         return out | _of_cancelling(task, wanted)
-    small = [t for t in wanted if isfinite(out[t.name].relative) and _may_be_zero(task, t)]
+    if growing := [t for t in wanted if found[t.name].grows and _is_short(task, t)]:
+        out |= _of_cancelling(task, growing, has_sites=False)
+    whole = [t for t in wanted if isfinite(out[t.name].relative) and not out[t.name].left_out]
+    small = [t for t in whole if _may_be_zero(task, t)]
     return out | {t.name: replace(out[t.name], rare_inputs=NUMBERS[volume(t.shape)]) for t in small}
+
+
+def _is_short(task: _Task, t: Tensor) -> bool:
+    """Whether many elements of ``t`` take no longer than the few of other outputs."""
+    return work(task.alone([t.name]).cut(_BUDGET, _chosen(t)[0])[0]) <= _BUDGET
+
+
+def _chosen(t: Tensor) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """The numbers of elements of ``t`` at which terms may cancel."""
+    return _MORE if len(t.shape) > 1 else (((64, 64), (32, 32), (16, 16)),)
 
 
 def _may_be_zero(task: _Task, t: Tensor) -> bool:
@@ -164,19 +178,25 @@ def _may_be_zero(task: _Task, t: Tensor) -> bool:
     return min(sizes) < hypot(*sizes) / sqrt(INPUTS) / 2 or any(np.any(values[0] * x < 0) for x in values)
 
 
-def _of_cancelling(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
-    """The bounds of those outputs of ``wanted`` whose largest errors are without a bound."""
+def _of_cancelling(task: _Task, wanted: Sequence[Tensor], has_sites: bool = True) -> dict[str, Bound]:
+    """The bounds of those outputs of ``wanted`` whose largest errors are without a bound.
+
+    ``has_sites``: the program may meet a singular point; else the distribution of errors alone decides.
+    """
     out = {}
     for t in wanted:
         alone = task.alone([t.name])
-        chosen = _MORE if len(t.shape) > 1 else (((64, 64), (32, 32), (16, 16)),)
+        chosen = _chosen(t)
         sites = Sites(axis_sizes(alone.program, list(reductions(alone.program))))
         size = volume(t.shape)
         found = [_sample(alone, t.name, x, sites, size) for x in chosen]
         groups = sites.deciding
         if 0 < groups < size:  # all elements of a row have the divisor of the row
             found = [_with_most(groups, [_of_groups(alone, t.name, x, groups) for x in chosen])]
-        bound = left_out.bound(found, last_unit(task.program, t), groups > 0)
+        grows = any(s.grows for s in found) and not groups
+        if not (has_sites or grows):
+            continue
+        bound = left_out.bound(found, last_unit(task.program, t), groups > 0 or grows)
         if bound is not None:
             out[t.name] = bound
     return out
@@ -220,7 +240,7 @@ def _sample(alone: _Task, name: str, elements: Sequence[tuple[int, int]], sites:
     return left_out.Sample(list(zip(*found, strict=True)), values, size)
 
 
-def _figures(task: _Task, wanted: Sequence[Tensor]) -> dict[str, float]:
+def _figures(task: _Task, wanted: Sequence[Tensor]) -> dict[str, _Found]:
     """Relative errors of the outputs ``wanted``, with the largest ones; NaN where all sampled elements are 0.
 
     Outputs of different shapes may read a tensor at different indices, which keeps all of it: each is then alone.
@@ -233,21 +253,22 @@ def _figures(task: _Task, wanted: Sequence[Tensor]) -> dict[str, float]:
     found = first = _within(task, wanted, count, _BUDGET)
     if any(_AMPLIFIED < x.relative < inf for x in first.values()) and _is_shortened(task):
         found = _within(task, wanted, count, _SHORTER * _BUDGET)
-    out = {n: x.relative for n, x in found.items()}
+    out = dict(found)
     for t in wanted:
-        if min(x[t.name].equal for x in (first, found)) < _EVEN:
-            out[t.name] = max(out[t.name], found[t.name].growth * _of_more(task, t))
+        mine = found[t.name]
+        if min(first[t.name].equal, mine.equal) < _EVEN:
+            out[t.name] = replace(mine, relative=max(mine.relative, mine.growth * _of_more(task, t)))
     return out
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The error of an output, how often it is that of the evaluated terms, and how many elements have all of it
-    (``_Sampled``)."""
+    """The error of an output, how often it is that of the evaluated terms, and what else is known of the sample."""
 
     relative: float
     growth: float
     equal: float
+    grows: bool
 
 
 def _within(task: _Task, wanted: Sequence[Tensor], count: int, budget: int) -> dict[str, _Found]:
@@ -271,7 +292,7 @@ def _extrapolated(
     expectation, which falls with the number of terms.
     """
     found = _sampled(task, wanted, whole, rows, count)
-    out = {n: _Found(x.relative, 1.0, x.equal) for n, x in found.items()}
+    out = {n: _Found(x.relative, 1.0, x.equal, x.grows) for n, x in found.items()}
     full, kept = task.longest, longest(whole)
     if kept >= full:
         return out
@@ -283,7 +304,7 @@ def _extrapolated(
     before = _sampled(task, wanted, fewer, others, count)
     for t in wanted:
         growth = (full / kept) ** _power(found[t.name], before[t.name], kept / least)
-        out[t.name] = _Found(growth * found[t.name].relative, growth, found[t.name].equal)
+        out[t.name] = replace(out[t.name], relative=growth * found[t.name].relative, growth=growth)
     return out
 
 
@@ -314,11 +335,12 @@ def _of_more(task: _Task, t: Tensor) -> float:
     """
     alone = task.alone([t.name])
     count = max(1, min(_MORE_INPUTS, _MORE_ROWS[0] ** 2 // max(1, volume(t.shape))))
+    budget = max(_BUDGET // count, _BUDGET // 2)  # terms that are left out may be those of the few elements
     for n in _MORE_ROWS:
-        cut = shorter_sums(alone.program, sampled(alone.program, 0, n, n), _BUDGET // count, alone.most)
+        cut = shorter_sums(alone.program, sampled(alone.program, 0, n, n), budget, alone.most)
         if work(cut.spec) <= FAR * _BUDGET:
             break
-    count = max(1, min(count, FAR * _BUDGET // work(cut.spec)))
+    count = max(1, min(count, _SHORTER * _BUDGET // work(cut.spec)))
     return _sampled(alone, [t], cut.spec, cut.rows, count)[t.name].worst
 
 
@@ -327,13 +349,15 @@ class _Sampled:
     """The root mean square of the values, and the error that is allowed relative to them.
 
     ``worst``: the largest allowed error on one of the inputs.  ``equal``: how many elements, all with the same error,
-    have the norm of the errors and that of their squares.
+    have the norm of the errors and that of their squares.  ``grows``: the largest errors may be without a bound,
+    or are not known.
     """
 
     size: float
     relative: float
     worst: float
     equal: float
+    grows: bool = False
 
 
 def _sampled(
@@ -385,13 +409,15 @@ def _judged(elements: int, found: Sequence[tuple[Array, Effect, Effect]], store:
     """
     sizes = [norm(x) for x, _, _ in found]
     size = hypot(*sizes)
-    equal = even(np.stack([np.maximum(a.each, b.each) for _, a, b in found]))
+    each = np.stack([np.maximum(a.each, b.each) for _, a, b in found])
+    known = np.stack([x for x, _, _ in found])
+    equal, grows = even(each), each.size < tails.LEAST <= elements or tails.grows(each, known, tails.SUSPECT)
     factor = margin(min(elements, sum(x.size for x, _, _ in found)))
     norms = [max(factor * a.norm, b.norm) for _, a, b in found]
     error = max(factor * hypot(*(a.norm for _, a, _ in found)), hypot(*(b.norm for _, _, b in found)))
     allowed = [_ratio(*x) + store for x in ((error, size), *zip(norms, sizes, strict=True))]
     root = sqrt(max(1.0, sum(x.size for x, _, _ in found)))
-    return _Sampled(size / root, allowed[0], max((x for x in allowed if not isnan(x)), default=nan), equal)
+    return _Sampled(size / root, allowed[0], max((x for x in allowed if not isnan(x)), default=nan), equal, grows)
 
 
 def _ratio(error: float, size: float) -> float:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.decisions import is_decided
-from nautilus.check.bound.errors import roundings
+from nautilus.check.bound.choices import roundings
 from nautilus.check.bound.exactness import inexact, is_inexact_number, rounds_at_store
 from nautilus.check.bound.program import grows_in_chunks, has_recurrences, in_chunks, rounded
 from nautilus.check.bound.sampling import figures

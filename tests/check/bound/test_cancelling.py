@@ -11,6 +11,7 @@ import pytest
 from nautilus.check import compare
 from nautilus.check.bound.cancelling.reach import reaches_zero
 from nautilus.check.bound.cancelling.sites import may_cancel
+from nautilus.check.bound.cancelling.tails import grows, index
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import generate
@@ -154,6 +155,8 @@ _LARGE = "dim N = 67108864\n" + "".join(f"input {x}: f32[N]\n" for x in "ABCD") 
         ("atan2(A[i] * B[i] + C[i], D[i])", True),
         ("(exp(A[i] * B[i]) - 1) / (A[i] * B[i])", True),
         ("(A[i] * B[i] + C[i]) / D[i]", False),
+        ("(exp(A[i] * B[i]) - 1) * (1 / (A[i] * B[i]))", True),
+        ("exp(A[i] * B[i])", False),
         ("(exp(A[i] * B[i]) - 1) / (1 + A[i] * A[i])", False),
     ],
 )
@@ -187,6 +190,13 @@ def test_the_least_distance_of_a_normal_distribution() -> None:
     x = np.random.default_rng(0).standard_normal(4096)
     assert reaches_zero(x, 4096) and reaches_zero(x + 4, 1 << 20) and not reaches_zero(x + 12, 1 << 26)
     assert not reaches_zero(np.full(3, 2.0), 1) and reaches_zero(np.array([1.0, 2.0, 3.0]), 1 << 20)
+
+
+def test_errors_without_a_mean_square() -> None:
+    """They fall with the square of the distance from a point, or with the distance as the values do."""
+    x, u = (np.random.default_rng(n).standard_normal(4096) for n in range(2))
+    assert index(1.0 / x) == pytest.approx(1.0, rel=0.3) and index(x) > 4.0 and np.isinf(index(x[:100]))
+    assert grows(u / x, np.ones(4096)) and grows(u / x**2, 1 / x) and not grows(u / x, 1 / x) and not grows(u, x)
 
 
 def test_a_single_number_is_bounded_on_most_inputs() -> None:

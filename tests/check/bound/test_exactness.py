@@ -19,7 +19,7 @@ from nautilus.check.bound.exactness import (
     scales,
     unit,
 )
-from nautilus.check.bound.follows import following
+from nautilus.check.bound.recurrences.follows import following
 from nautilus.check.bound.sampling import _ratio
 from nautilus.check.bound.stated import stated
 from nautilus.check.bound.sums.orders import LARGEST, LARGEST_STORED

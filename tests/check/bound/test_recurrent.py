@@ -13,9 +13,9 @@ from nautilus.bench.verify import judge, references
 from nautilus.check.bound import errors
 from nautilus.check.bound import stated as stated_module
 from nautilus.check.bound.bound import Bound, Steps
-from nautilus.check.bound.follows import Along, following
 from nautilus.check.bound.program import in_chunks, passes, rounded
 from nautilus.check.bound.recurrences import excerpt, profiles, recurrent
+from nautilus.check.bound.recurrences.follows import Along, following
 from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.stated import _stated, stated
 from nautilus.check.compare import relative

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from nautilus.check.bound.bound import Bound
-from nautilus.check.bound.errors import Probe, roundings, run
+from nautilus.check.bound.choices import Probe, roundings
+from nautilus.check.bound.errors import run
 from nautilus.check.bound.exactness import U32
 from nautilus.check.bound.operands import without_matrices
 from nautilus.check.bound.program import passes, rounded

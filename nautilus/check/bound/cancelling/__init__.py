@@ -11,6 +11,9 @@ few largest errors.  A figure from sampled elements then says nothing about all 
 3. :mod:`.left_out` then states the figure without the largest errors: without a share of the elements, or, for an
    output of few elements, on most inputs.  Such a figure is that of the typical element, whatever the size.
 
+:mod:`.tails` finds by the distribution of the sampled errors where a norm is that of a few elements, whatever the
+structure of a program is.
+
 Elements that have such a value in common, as all elements of a row have the divisor of the row, cancel together.  What
 is left out is then a share of these groups, or of the inputs where there are few groups.
 """

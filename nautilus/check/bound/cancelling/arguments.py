@@ -13,20 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.check.bound.cancelling.ties import Ties, of_nodes
-from nautilus.core.expr.nodes import Expr
+from nautilus.check.bound.cancelling.ties import Ties, are_equal, of_nodes, orders_of
+from nautilus.core.expr.nodes import Expr, Op
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.frontend.interp import STEP, Evaluator, exactly, run_spec
 from nautilus.frontend.spec import Definition, Spec
-from nautilus.frontend.values import Value
+from nautilus.frontend.values import Value, line_up
 
 _Key = tuple[str, str, int]
 
 
 @dataclass
 class Arguments:
-    """The exact arguments by definition, name of the number and step of a recurrence, in the order of the evaluation.
+    """The exact arguments by definition, name of the number and step of a recurrence, in the order of the evaluation;
+    of comparisons, whether both sides are equal.
 
     ``taken`` counts those that a run has read.
     """
@@ -56,6 +57,7 @@ def arguments(
     def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
         recorder = _Recorder(d, buffers, params)
         recorder.nodes = {n: name for n, (_, name) in of_nodes(d.expr, known).items()}
+        recorder.orders = orders_of(d.expr, known)
         recorder.to, recorder.step = to, int(params.get(STEP, 0))
         made = exactly(d, buffers, params, recorder)
         if d.name in known.tensors:
@@ -71,6 +73,7 @@ class _Recorder(Evaluator):
     """An exact evaluation that records the arguments of steps."""
 
     nodes: Mapping[int, str]
+    orders: Mapping[int, str]
     to: Arguments
     step: int
 
@@ -78,4 +81,8 @@ class _Recorder(Evaluator):
         value = super().compute(e)
         if (name := self.nodes.get(id(e))) is not None:
             self.to.found.setdefault((self.d.name, name, self.step), []).append(value.array)
+        if (name := self.orders.get(id(e))) is not None and isinstance(e, Op):
+            a, b = (line_up(self.value(x), value.names) for x in e.args)
+            tied = np.broadcast_to(are_equal(a, b), value.array.shape)
+            self.to.found.setdefault((self.d.name, name, self.step), []).append(tied)
         return value

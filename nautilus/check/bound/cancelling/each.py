@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from nautilus.check.bound.bound import Bound
-from nautilus.check.bound.errors import Roundings
+from nautilus.check.bound.choices import Roundings
 from nautilus.check.bound.exactness import unit
 from nautilus.check.bound.probes import errors, largest, margin, probes
 from nautilus.check.compare import floor, norm

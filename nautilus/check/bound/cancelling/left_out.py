@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from nautilus.check.bound.bound import Bound
+from nautilus.check.bound.cancelling import tails
 from nautilus.check.bound.probes import FEW
 from nautilus.check.compare import norm, without_largest
 from nautilus.core.numerics import Array
@@ -44,6 +45,12 @@ class Sample:
     def shares(self) -> tuple[float, ...]:
         """The shares that may be left out."""
         return (INPUTS,) if self.per_input else tuple(max(x, min(1 / 2, _LEAST / self.size)) for x in ELEMENTS)
+
+    @property
+    def grows(self) -> bool:
+        """Whether the norm of the errors of all elements is that of a few."""
+        each = np.max([np.stack(e) for e in self.errors], axis=0)
+        return not self.per_input and tails.grows(each, np.stack(self.values))
 
     def figures(self, share: float) -> tuple[float, float]:
         """The largest relative error of everything, and without ``share``."""

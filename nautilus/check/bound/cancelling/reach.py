@@ -22,7 +22,8 @@ from typing import Any, Final
 import numpy as np
 
 from nautilus.check.bound.cancelling.sites import Known, comparisons, distance, singular
-from nautilus.check.bound.errors import Probe, Rounding, Roundings
+from nautilus.check.bound.choices import Probe, Roundings
+from nautilus.check.bound.errors import Rounding
 from nautilus.check.bound.exactness import Common, unit
 from nautilus.check.bound.probes import FEW
 from nautilus.core.expr.evaluate import evaluate

@@ -32,6 +32,7 @@ FLIPS = 1024  # one element in this many of those that a step decides about is t
 _FEW = 8  # elements of which the largest one does not decide about the norm
 _PART = 1 / 16  # the unit of errors of arguments, relative to the period, above which their remainders may be any
 _AT = 2.0**-40  # the relative distance of a number from a tie that is an error of f64
+_ORDERED = frozenset({"lt", "le", "gt", "ge"})
 _KEEP_WHOLE = frozenset({"neg", "abs", "min", "max", "add", "sub", "mul"})
 
 
@@ -71,15 +72,17 @@ class Step:
 class Ties:
     """The steps that decide about tensors, by name, and about other expressions, by their :func:`form`.
 
-    ``whole``: the definitions of floats whose values are integers.
+    ``whole``: the definitions of floats whose values are integers.  ``orders``: the forms of comparisons of numbers
+    that positions and integers decide about, which may tie at many elements.
     """
 
     tensors: Mapping[str, Step] = field(default_factory=dict)
     forms: Mapping[Expr, Step] = field(default_factory=dict)
     whole: frozenset[str] = frozenset()
+    orders: frozenset[Expr] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.tensors or self.forms)
+        return bool(self.tensors or self.forms or self.orders)
 
 
 def ties(spec: Spec, computed: frozenset[str]) -> Ties:
@@ -98,7 +101,26 @@ def ties(spec: Spec, computed: frozenset[str]) -> Ties:
             tensors[x.buffer] = step.beside(tensors.get(x.buffer))
         elif any(inexact(n) or (isinstance(n, Load) and n.buffer in computed) for n in walk(x)):
             forms[form(x)] = step.beside(forms.get(form(x)))
-    return Ties(tensors, forms, whole)
+    return Ties(tensors, forms, whole, _orders(spec))
+
+
+def _orders(spec: Spec) -> frozenset[Expr]:
+    """The forms of comparisons of rounded floats that no float of an input decides about."""
+    from nautilus.check.bound.exactness import inexact
+
+    rounds: dict[str, bool | None] = {t.name: None if t.dtype.is_float else False for t in spec.inputs}
+    found = set[Expr]()
+
+    def of(e: Expr) -> bool | None:
+        """Whether ``e`` is rounded; None where an input decides."""
+        read = [rounds.get(n.buffer) for n in walk(e) if isinstance(n, Load)]
+        return None if None in read else any(read) or any(map(inexact, walk(e)))
+
+    for d in spec.definitions:
+        comparisons = (n for n in walk(d.expr) if isinstance(n, Op) and n.op in _ORDERED and n.args[0].dtype.is_float)
+        found |= {form(n) for n in comparisons if of(n)}
+        rounds[d.name] = None if d.recurrence is not None else of(d.expr)
+    return frozenset(found)
 
 
 def _step(e: Op, whole: frozenset[str]) -> Step | None:
@@ -171,6 +193,15 @@ def form(e: Expr) -> Expr:
 
 
 @by_identity(1 << 8)
+def orders_of(e: Expr, known: Ties) -> Mapping[int, str]:
+    """By identity, the nodes of ``e`` that are ``known`` comparisons, with a name of each."""
+    if not known.orders:
+        return {}
+    nodes = (n for n in walk(e) if isinstance(n, Op) and n.op in _ORDERED)
+    return {id(n): repr(f) for n in nodes if (f := form(n)) in known.orders}
+
+
+@by_identity(1 << 8)
 def _by_node(e: Expr, known: Ties) -> Mapping[int, tuple[Step, str]]:
     return {id(n): (known.forms[f], repr(f)) for n, f in _candidates(e, known) if f in known.forms}
 
@@ -207,6 +238,18 @@ def at_ties(x: Array, step: Step, name: str, seed: int, error: float, exact: Arr
             reached = (tie >= usual.min(initial=inf)) & (tie <= usual.max(initial=-inf))
             flat[at] = np.where(np.isfinite(own) & reached, moved, own)
     return flat.reshape(x.shape)
+
+
+def are_equal(a: Array, b: Array) -> Array:
+    """Whether numbers are the same but for an error of f64."""
+    with np.errstate(all="ignore"):
+        return np.asarray(np.abs(a - b) <= _AT * np.maximum(np.abs(a), np.abs(b)))
+
+
+def ordered(op: str, result: Array, tied: Array, side: int) -> Array:
+    """The ``result`` of the comparison ``op``, where ``tied`` numbers are on one ``side``: above (1), or below (-1)."""
+    other = side > 0 if op in ("gt", "ge") else side < 0
+    return np.where(tied, other if side else op in ("ge", "le"), result)
 
 
 def _rounded_ties(x: Array, exact: Array, step: Step) -> Array:

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from nautilus.check.bound.follows import Along
 from nautilus.check.bound.probes import FEW, PROBES
+from nautilus.check.bound.recurrences.follows import Along
 from nautilus.check.bound.sampling import INPUTS
 from nautilus.check.bound.sums.admitted import lengths
 from nautilus.check.bound.sums.shorter import shorter_sums, volume, work

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from nautilus.check.bound.exactness import unit
-from nautilus.check.bound.follows import Along
 from nautilus.check.bound.probes import margin
 from nautilus.check.bound.recurrences.excerpt import FIRST, Known
+from nautilus.check.bound.recurrences.follows import Along
 from nautilus.check.bound.recurrences.profiles import Profile
 from nautilus.check.bound.sums.orders import LARGEST
 from nautilus.check.bound.sums.shorter import volume

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from nautilus.check.bound.errors import Probe, roundings, run
-from nautilus.check.bound.follows import Along
+from nautilus.check.bound.choices import Probe, roundings
+from nautilus.check.bound.errors import run
 from nautilus.check.bound.probes import PROBES, kinds
 from nautilus.check.bound.recurrences.excerpt import FIRST, Known
+from nautilus.check.bound.recurrences.follows import Along
 from nautilus.check.bound.sampling import wide
 from nautilus.check.bound.sums.gathered import shortened
 from nautilus.check.inputs import InputSet, generate

@@ -28,9 +28,9 @@ from dataclasses import replace
 from math import inf
 
 from nautilus.check.bound.bound import Bound, Steps
-from nautilus.check.bound.follows import Along, following
 from nautilus.check.bound.probes import margin
 from nautilus.check.bound.recurrences.excerpt import BUDGET, Known
+from nautilus.check.bound.recurrences.follows import Along, following
 from nautilus.check.bound.recurrences.growth import Figure, figures, relative_errors, together
 from nautilus.check.bound.recurrences.profiles import Case, Sample, profiles, samples_of
 from nautilus.check.bound.recurrences.stepwise import stepwise
