@@ -6,11 +6,14 @@ before and after an op.
 * The mbarriers of a pipeline are fresh in its first ``stages`` instances, so that a wait for an empty stage ends at
   once there.  It is removed.
 * A release is there for the instance ``stages`` later.  An arrival that releases one of the last ``stages`` instances
-  is removed, if the role that waits has the same instances.
+  is removed, if the role that waits has as many instances.  The state that counts the releases may be another one
+  than that of the loads: releases of outstanding MMAs come an iteration late, and a loop may lose its first iteration.
 * Nothing arrives at an mbarrier at which nothing waits, and the mbarrier is removed.
 * A ``tma.wait`` before the first TMA store is removed, and one after which another one and a barrier follow before the
   threads write to a stage that is stored.  Stores that one wait covers make one group.
-* An ``advance`` after the last use of its pipeline is removed.
+* A barrier of the threads of one consumer is removed, if they have written to no shared memory before it, and write to
+  none afterwards that was read before it.
+* An ``advance`` after which no op uses the state of its pipeline is removed.
 
 In a persistent block the instances continue from tile to tile, so that nothing bounds them.  The blocks of a cluster
 release each other's stages, and keep all of it.
@@ -18,14 +21,17 @@ release each other's stages, and keep all of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import replace
 
-from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Const, Op, Var, free_vars
-from nautilus.core.index.simplify import Ranges, bounds, simplify
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
+from nautilus.core.index.linear import ZERO, Linear, constant, linear
+from nautilus.core.index.simplify import FALSE, TRUE, Ranges, bounds, simplify
 from nautilus.core.ops import Kind, declaration
 from nautilus.core.records import dataclass
+from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.ma_tile.ir.ops import (
     AdvanceOp,
     Barrier,
@@ -38,18 +44,23 @@ from nautilus.ma_tile.ir.ops import (
     MemModule,
     MemOp,
     PipelineState,
+    ReduceOp,
+    Role,
     RolesOp,
+    ScanOp,
     TileSchedulerOp,
     TmaCommit,
     TmaStore,
     TmaWait,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, rebuild, touch
+from nautilus.ma_tile.ir.traverse import Ops, deep_touch, each_kernel, exchanged, expressions, rebuild, touch
 from nautilus.ma_tile.rewriting.renaming import known_ranges
 
 #: more than any number of stages or groups
 _MANY = 1 << 20
+#: a variable that counts the iterations after the second one
+_LATER = "later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +77,16 @@ class ElideWaits:
 def elided(kernel: MemKernel) -> MemKernel:
     """``kernel`` without synchronisation that never blocks, if it has roles and processes one tile."""
     roles = next((op for op in kernel.body if isinstance(op, RolesOp)), None)
-    if (
-        roles is None
-        or kernel.cluster > 1
-        or any(isinstance(op, TileSchedulerOp | LetOp) for op in walk_ops(kernel.body))
-    ):
+    if roles is None or kernel.cluster > 1 or any(isinstance(op, TileSchedulerOp) for op in walk_ops(kernel.body)):
         return kernel
     ranges, new = known_ranges(kernel), roles
+    counts = _Counts(ranges, _ambiguous(kernel.body))
     for p in kernel.pipelines:
-        new = _mapped(new, _Pipeline(p, ranges, _releases(roles, p)).role)
-    new = _mapped(new, lambda body: _without_last_advances(_stores(body), kernel.pipelines))
+        new = _mapped(new, _Pipeline(p, ranges, _releases(roles, p, kernel.pipelines, counts)).role)
+    new = _mapped(new, _stores)
+    new = replace(new, roles=tuple(replace(r, body=_without_first_barriers(r, kernel)) for r in new.roles))
+    for p in kernel.pipelines:
+        new = _mapped(new, lambda body, p=p: _without_dead_advances(body, p, ranges, False)[0])  # type: ignore[misc]
     used = {x for op in walk_ops((new,)) if not isinstance(op, MbarArrive) for x in _mbarriers(op)}
     new = _mapped(new, lambda body: rebuild(body, lambda op: (op,) if _is_used(op, used) else ()))
     body = tuple(new if op is roles else op for op in kernel.body)
@@ -113,13 +124,6 @@ def _waits_for_empty(op: MemOp, p: PipelineState) -> bool:
     return op.parity == calc("sub", 1, Var(p.phase))
 
 
-def _mentions(op: MemOp, p: PipelineState) -> bool:
-    names = {v for x in walk_ops((op,)) for e in expressions(x) for v in free_vars(e)}
-    return bool(names & {p.stage, p.phase}) or any(
-        isinstance(x, AdvanceOp) and x.pipeline == p.name for x in walk_ops((op,))
-    )
-
-
 def _shape(body: Ops, p: PipelineState) -> tuple[object, ...]:
     """The loops and conditions around the advances of ``p``: equal for roles with the same instances."""
     out: list[object] = []
@@ -134,17 +138,96 @@ def _shape(body: Ops, p: PipelineState) -> tuple[object, ...]:
     return tuple(out)
 
 
-def _releases(roles: RolesOp, p: PipelineState) -> frozenset[str]:
-    """Mbarriers of ``p`` whose waits are all for an empty stage, in roles with the instances of those that arrive."""
+def _ambiguous(body: Ops) -> frozenset[str]:
+    """Variables that stand for several expressions."""
+    lets = {(op.var, op.expr) for op in walk_ops(body) if isinstance(op, LetOp)}
+    return frozenset(name for name, times in Counter(name for name, _ in lets).items() if times > 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Counts instances; ``ambiguous``: variables that a count must not mention."""
+
+    ranges: Ranges
+    ambiguous: frozenset[str]
+
+    def of(self, body: Ops, p: PipelineState) -> Linear | None:
+        """By how many instances ``body`` moves ``p``; None where that is no linear form of the bounds of its loops."""
+        total = ZERO
+        for op in body:
+            match op:
+                case AdvanceOp(pipeline=name, by=by) if name == p.name:
+                    moves: Linear | None = constant(1) if by is None else self._linear(by)
+                case ForOp():
+                    moves = self._loop(op, p)
+                case IfOp(cond=cond, body=inner):
+                    once = self.of(inner, p)
+                    moves = once if once is None or once == ZERO else self._times(self._holds(cond), once)
+                case _:
+                    continue
+            if moves is None:
+                return None
+            total += moves
+        return total
+
+    def _loop(self, op: ForOp, p: PipelineState) -> Linear | None:
+        """The moves in all iterations; a condition in the loop may be false in the first one and true in the others."""
+        trips = self._linear(calc("max", calc("sub", op.hi, op.lo), 0))
+        late = [x for x in op.body if isinstance(x, IfOp) and self._is_late(x.cond, op)]
+        always = self.of(tuple(x for x in op.body if x not in late), p)
+        then = self.of(tuple(y for x in late for y in x.body), p)
+        if always is None or then is None or trips is None:
+            return None
+        if then == ZERO:
+            return self._times(trips, always)
+        first = self._holds(calc("lt", op.lo, op.hi))
+        most, rest = self._times(trips, always + then), self._times(first, then)
+        return None if most is None or rest is None else most - rest
+
+    def _is_late(self, cond: Expr, loop: ForOp) -> bool:
+        """Whether ``cond`` is false in the first iteration of ``loop`` and true in all others."""
+        later = calc("add", calc("add", loop.lo, 1), Var(_LATER))
+        first, others = (substitute(cond, {loop.var: e}) for e in (loop.lo, later))
+        known = {**self.ranges, _LATER: (0, _MANY)}
+        return simplify(first, self.ranges) == FALSE and simplify(others, known) == TRUE
+
+    def _holds(self, cond: Expr) -> Linear | None:
+        """1 where ``cond`` holds, else 0."""
+        return self._linear(calc("select", cond, integer(1), integer(0)))
+
+    def _linear(self, e: Expr) -> Linear | None:
+        found = linear(simplify(e, self.ranges))
+        return None if any(free_vars(x) & self.ambiguous for x in found.terms) else found
+
+    def _times(self, a: Linear | None, b: Linear) -> Linear | None:
+        """The product, where one of the two is a number."""
+        if a is None:
+            return None
+        if not b.terms:
+            return a.scale(b.const)
+        return None if a.terms else b.scale(a.const)
+
+
+def _releases(
+    roles: RolesOp, p: PipelineState, pipelines: tuple[PipelineState, ...], counts: _Counts
+) -> frozenset[str]:
+    """Mbarriers whose waits are all for an empty stage, in roles with as many instances as ``p`` in those that arrive.
+
+    The waits may use the state of another of ``pipelines``, of as many stages.
+    """
     waits = [(op, r.body) for r in roles.roles for op in walk_ops(r.body) if isinstance(op, MbarWait)]
     arrivals = [(op, r.body) for r in roles.roles for op in walk_ops(r.body) if isinstance(op, MbarArrive)]
     found = set[str]()
     for name in {op.mbar for op, _ in waits}:
-        own = all(_waits_for_empty(op, p) for op, _ in waits if op.mbar == name)
-        shapes = {_shape(body, p) for op, body in waits if op.mbar == name}
-        shapes |= {_shape(body, p) for op, body in arrivals if op.mbar == name}
-        if own and len(shapes) == 1:
-            found.add(name)
+        for awaited in (x for x in pipelines if x.stages == p.stages):
+            if not all(_waits_for_empty(op, awaited) for op, _ in waits if op.mbar == name):
+                continue
+            sides = {(body, awaited) for op, body in waits if op.mbar == name}
+            sides |= {(body, p) for op, body in arrivals if op.mbar == name}
+            numbers = {counts.of(*side) for side in sides}
+            same = awaited == p and len({_shape(*side) for side in sides}) == 1
+            if same or (len(numbers) == 1 and None not in numbers):
+                found.add(name)
     return frozenset(found)
 
 
@@ -207,15 +290,39 @@ class _Pipeline:
         return tuple(reversed(out)), behind
 
 
-def _without_last_advances(body: Ops, pipelines: tuple[PipelineState, ...]) -> Ops:
-    """``body`` without advances after the last use of their pipelines."""
-    for p in pipelines:
-        while body:
-            at = max((n for n, op in enumerate(body) if _mentions(op, p)), default=-1)
-            if at < 0 or not isinstance(body[at], AdvanceOp):
-                break
-            body = (*body[:at], *body[at + 1 :])
-    return body
+def _without_dead_advances(body: Ops, p: PipelineState, ranges: Ranges, live: bool) -> tuple[Ops, bool]:
+    """``body`` without advances of ``p`` after which nothing uses its state; whether something uses the one before it.
+
+    ``live``: whether an op after ``body`` uses the state.  Conditions and loops that are empty then go too.
+    """
+    out: list[MemOp] = []
+    for op in reversed(body):
+        match op:
+            case AdvanceOp(pipeline=name) if name == p.name:
+                if not live:
+                    continue
+            case ForOp(body=inner):
+                around = live or (_trips(op, ranges) > 1 and _uses(inner, p))
+                new, before = _without_dead_advances(inner, p, ranges, around)
+                live = live or before or _uses((replace(op, body=()),), p)
+                if not new and not op.results:
+                    continue
+                op = replace(op, body=new)
+            case IfOp(body=inner):
+                new, before = _without_dead_advances(inner, p, ranges, live)
+                if not new:
+                    continue
+                live = live or before or _uses((replace(op, body=()),), p)
+                op = replace(op, body=new)
+            case _:
+                live = live or _uses((op,), p)
+        out.append(op)
+    return tuple(reversed(out)), live
+
+
+def _uses(body: Ops, p: PipelineState) -> bool:
+    """Whether an op of ``body``, or inside one, mentions the stage or the phase of ``p``."""
+    return any({p.stage, p.phase} & free_vars(e) for op in walk_ops(body) for e in expressions(op))
 
 
 # -- stores -----------------------------------------------------------------------------------
@@ -249,3 +356,25 @@ def _stores(body: Ops) -> Ops:
                 behind, told = None, False
         out.append(op)
     return tuple(reversed(out))
+
+
+def _without_first_barriers(role: Role, kernel: MemKernel) -> Ops:
+    """The body of ``role`` without barriers of its consumers that order no two accesses."""
+    smem = {s.name: s for s in kernel.smem}
+    threads = 32 * (role.last_warp - role.first_warp) // role.consumers
+    inside = [op for op in walk_ops(role.body) if isinstance(op, ReduceOp | ScanOp) and op.scratch is not None]
+    if inside or exchanged(kernel.body):
+        return role.body
+    touched = [deep_touch(op) for op in role.body]
+    stored = next((n for n, op in enumerate(role.body) if any(isinstance(x, TmaStore) for x in walk_ops((op,)))), 0)
+    first = next((n for n, t in enumerate(touched) if t.writes or t.copies), stored)
+
+    def orders(n: int, op: MemOp) -> bool:
+        """Whether ``op`` is no such barrier, or may order accesses."""
+        own = isinstance(op, Barrier) and op.threads == threads and CONSUMER in free_vars(op.number)
+        read = {s.buffer for t in touched[:n] for s in t.reads}
+        written = {s.buffer for t in touched[n:] for s in (*t.writes, *t.copies)}
+        clash = any(a == b or smem[a].overlaps(smem[b]) for a in read for b in written)
+        return clash or not own or n > min(first, stored)
+
+    return tuple(op for n, op in enumerate(role.body) if orders(n, op))

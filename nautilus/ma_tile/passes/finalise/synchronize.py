@@ -62,10 +62,9 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import Touch, deep_touch, each_kernel, exchanged, rebuild, touch
-from nautilus.ma_tile.rewriting.renaming import known_ranges
+from nautilus.ma_tile.rewriting.renaming import chosen_ranges, known_ranges
 
-#: outstanding groups that the analysis distinguishes; older ones count as the oldest of these
-_DEPTH = 12
+_DEPTH = 12  # outstanding groups that the analysis distinguishes; older ones count as the oldest of these
 _KNOWN = 4096  # accesses whose results are kept: each state of a loop asks for its accesses again
 
 
@@ -85,7 +84,8 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     if any(isinstance(op, RolesOp) or (isinstance(op, TmaLoad) and op.mbar) for op in walk_ops(kernel.body)):
         return kernel
     bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
-    work = _Sync({s.name: s for s in kernel.smem}, known_ranges(kernel), exchanged(kernel.body), 32 * kernel.warps)
+    smem = {s.name: s for s in kernel.smem}
+    work = _Sync(smem, known_ranges(kernel) | chosen_ranges(kernel), exchanged(kernel.body), 32 * kernel.warps)
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
         fewer, same = _without_commit(bare, n), _without_commit(body, n)
