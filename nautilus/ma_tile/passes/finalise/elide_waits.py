@@ -13,6 +13,8 @@ before and after an op.
   threads write to a stage that is stored.  Stores that one wait covers make one group.
 * A barrier of the threads of one consumer is removed, if they have written to no shared memory before it, and write to
   none afterwards that was read before it.
+* A ``wg.wait`` between two loops that accumulate is removed, if nothing is released there and the second loop has an
+  iteration: MMAs of one accumulator follow each other without a wait (PTX ISA, "wgmma.fence").
 * An ``advance`` after which no op uses the state of its pipeline is removed.
 
 In a persistent block the instances continue from tile to tile, so that nothing bounds them.  The blocks of a cluster
@@ -25,24 +27,26 @@ from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import replace
 
-from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
-from nautilus.core.index.linear import ZERO, Linear, constant, linear
-from nautilus.core.index.simplify import FALSE, TRUE, Ranges, bounds, simplify
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Const, Op, Var, free_vars
+from nautilus.core.index.linear import Linear, linear
+from nautilus.core.index.simplify import Ranges, bounds, simplify
 from nautilus.core.ops import Kind, declaration
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.ir.async_ops import CONSUMER
+from nautilus.ma_tile.analysis.pipelines import instances
+from nautilus.ma_tile.ir.async_ops import CONSUMER, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import (
     AdvanceOp,
     Barrier,
     ForOp,
+    Frag,
     IfOp,
-    LetOp,
     MbarArrive,
     MbarWait,
     MemKernel,
     MemModule,
     MemOp,
+    MmaOp,
     PipelineState,
     ReduceOp,
     Role,
@@ -54,13 +58,11 @@ from nautilus.ma_tile.ir.ops import (
     TmaWait,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import Ops, deep_touch, each_kernel, exchanged, expressions, rebuild, touch
+from nautilus.ma_tile.ir.traverse import Ops, deep_touch, each_kernel, exchanged, expressions, reads, rebuild, touch
 from nautilus.ma_tile.rewriting.renaming import known_ranges
 
 #: more than any number of stages or groups
 _MANY = 1 << 20
-#: a variable that counts the iterations after the second one
-_LATER = "later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +82,13 @@ def elided(kernel: MemKernel) -> MemKernel:
     if roles is None or kernel.cluster > 1 or any(isinstance(op, TileSchedulerOp) for op in walk_ops(kernel.body)):
         return kernel
     ranges, new = known_ranges(kernel), roles
-    counts = _Counts(ranges, _ambiguous(kernel.body))
     for p in kernel.pipelines:
-        new = _mapped(new, _Pipeline(p, ranges, _releases(roles, p, kernel.pipelines, counts)).role)
+        new = _mapped(new, _Pipeline(p, ranges, _releases(roles, p, kernel, ranges)).role)
     new = _mapped(new, _stores)
     new = replace(new, roles=tuple(replace(r, body=_without_first_barriers(r, kernel)) for r in new.roles))
     for p in kernel.pipelines:
         new = _mapped(new, lambda body, p=p: _without_dead_advances(body, p, ranges, False)[0])  # type: ignore[misc]
+    new = _mapped(new, lambda body: _without_drains(body, ranges))
     used = {x for op in walk_ops((new,)) if not isinstance(op, MbarArrive) for x in _mbarriers(op)}
     new = _mapped(new, lambda body: rebuild(body, lambda op: (op,) if _is_used(op, used) else ()))
     body = tuple(new if op is roles else op for op in kernel.body)
@@ -138,93 +140,27 @@ def _shape(body: Ops, p: PipelineState) -> tuple[object, ...]:
     return tuple(out)
 
 
-def _ambiguous(body: Ops) -> frozenset[str]:
-    """Variables that stand for several expressions."""
-    lets = {(op.var, op.expr) for op in walk_ops(body) if isinstance(op, LetOp)}
-    return frozenset(name for name, times in Counter(name for name, _ in lets).items() if times > 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    """Counts instances; ``ambiguous``: variables that a count must not mention."""
-
-    ranges: Ranges
-    ambiguous: frozenset[str]
-
-    def of(self, body: Ops, p: PipelineState) -> Linear | None:
-        """By how many instances ``body`` moves ``p``; None where that is no linear form of the bounds of its loops."""
-        total = ZERO
-        for op in body:
-            match op:
-                case AdvanceOp(pipeline=name, by=by) if name == p.name:
-                    moves: Linear | None = constant(1) if by is None else self._linear(by)
-                case ForOp():
-                    moves = self._loop(op, p)
-                case IfOp(cond=cond, body=inner):
-                    once = self.of(inner, p)
-                    moves = once if once is None or once == ZERO else self._times(self._holds(cond), once)
-                case _:
-                    continue
-            if moves is None:
-                return None
-            total += moves
-        return total
-
-    def _loop(self, op: ForOp, p: PipelineState) -> Linear | None:
-        """The moves in all iterations; a condition in the loop may be false in the first one and true in the others."""
-        trips = self._linear(calc("max", calc("sub", op.hi, op.lo), 0))
-        late = [x for x in op.body if isinstance(x, IfOp) and self._is_late(x.cond, op)]
-        always = self.of(tuple(x for x in op.body if x not in late), p)
-        then = self.of(tuple(y for x in late for y in x.body), p)
-        if always is None or then is None or trips is None:
-            return None
-        if then == ZERO:
-            return self._times(trips, always)
-        first = self._holds(calc("lt", op.lo, op.hi))
-        most, rest = self._times(trips, always + then), self._times(first, then)
-        return None if most is None or rest is None else most - rest
-
-    def _is_late(self, cond: Expr, loop: ForOp) -> bool:
-        """Whether ``cond`` is false in the first iteration of ``loop`` and true in all others."""
-        later = calc("add", calc("add", loop.lo, 1), Var(_LATER))
-        first, others = (substitute(cond, {loop.var: e}) for e in (loop.lo, later))
-        known = {**self.ranges, _LATER: (0, _MANY)}
-        return simplify(first, self.ranges) == FALSE and simplify(others, known) == TRUE
-
-    def _holds(self, cond: Expr) -> Linear | None:
-        """1 where ``cond`` holds, else 0."""
-        return self._linear(calc("select", cond, integer(1), integer(0)))
-
-    def _linear(self, e: Expr) -> Linear | None:
-        found = linear(simplify(e, self.ranges))
-        return None if any(free_vars(x) & self.ambiguous for x in found.terms) else found
-
-    def _times(self, a: Linear | None, b: Linear) -> Linear | None:
-        """The product, where one of the two is a number."""
-        if a is None:
-            return None
-        if not b.terms:
-            return a.scale(b.const)
-        return None if a.terms else b.scale(a.const)
-
-
-def _releases(
-    roles: RolesOp, p: PipelineState, pipelines: tuple[PipelineState, ...], counts: _Counts
-) -> frozenset[str]:
+def _releases(roles: RolesOp, p: PipelineState, kernel: MemKernel, ranges: Ranges) -> frozenset[str]:
     """Mbarriers whose waits are all for an empty stage, in roles with as many instances as ``p`` in those that arrive.
 
-    The waits may use the state of another of ``pipelines``, of as many stages.
+    The waits may use the state of another pipeline of ``kernel``, of as many stages.
     """
     waits = [(op, r.body) for r in roles.roles for op in walk_ops(r.body) if isinstance(op, MbarWait)]
     arrivals = [(op, r.body) for r in roles.roles for op in walk_ops(r.body) if isinstance(op, MbarArrive)]
+    known = {name for name, _ in kernel.decode}
+
+    def number(body: Ops, state: PipelineState) -> Linear | None:
+        e = simplify(instances(body, state.name, ranges), ranges)
+        return linear(e) if free_vars(e) <= known else None
+
     found = set[str]()
     for name in {op.mbar for op, _ in waits}:
-        for awaited in (x for x in pipelines if x.stages == p.stages):
+        for awaited in (x for x in kernel.pipelines if x.stages == p.stages):
             if not all(_waits_for_empty(op, awaited) for op, _ in waits if op.mbar == name):
                 continue
-            sides = {(body, awaited) for op, body in waits if op.mbar == name}
-            sides |= {(body, p) for op, body in arrivals if op.mbar == name}
-            numbers = {counts.of(*side) for side in sides}
+            sides = [(body, awaited) for op, body in waits if op.mbar == name]
+            sides += [(body, p) for op, body in arrivals if op.mbar == name]
+            numbers = {number(*side) for side in sides}
             same = awaited == p and len({_shape(*side) for side in sides}) == 1
             if same or (len(numbers) == 1 and None not in numbers):
                 found.add(name)
@@ -320,6 +256,42 @@ def _without_dead_advances(body: Ops, p: PipelineState, ranges: Ranges, live: bo
     return tuple(reversed(out)), live
 
 
+def _without_drains(body: Ops, ranges: Ranges) -> Ops:
+    """``body`` without waits for accumulators that the next op, a loop, goes on with, and after which it waits.
+
+    Loops that release nothing, with operands in shared memory, need no wait either: nothing follows it in them.
+    """
+    read = Counter(name for op in walk_ops(body) for name in reads(op))
+    left = (op for n, op in enumerate(body) if not _drains(op, body[n + 1 : n + 3], ranges, read))
+    return tuple(replace(op, body=op.body[:-1]) if isinstance(op, ForOp) and _idles(op) else op for op in left)
+
+
+def _idles(loop: ForOp) -> bool:
+    """Whether ``loop`` issues MMAs alone and then waits for older ones."""
+    issue = (MbarWait, WgFence, WgCommit, AdvanceOp, MmaOp)
+    match loop.body[-1:]:
+        case (WgWait(ready=()),):
+            in_registers = any(isinstance(x, MmaOp) and isinstance(x.a, Frag) for x in loop.body)
+            return all(isinstance(x, issue) for x in loop.body[:-1]) and not in_registers
+    return False
+
+
+def _drains(op: MemOp, behind: Ops, ranges: Ranges, read: Counter[str]) -> bool:
+    """Whether ``op`` is such a wait, in front of ``behind``; ``read``: how often each fragment is read."""
+    match (op, *behind):
+        case WgWait(pending=0, ready=ready), ForOp() as loop, WgWait(pending=0, ready=later) if ready:
+            least = bounds(simplify(calc("sub", loop.hi, loop.lo), ranges), ranges)[0]
+            ends = {init.name: (arg, end) for (arg, init), end in zip(loop.carried, loop.results, strict=True)}
+            sums = {x.acc.name for x in loop.body if isinstance(x, MmaOp) and x.is_async and x.acc is not None}
+            goes_on = all(  # only the wait and the loop read a result, and an MMA alone the value in the loop
+                read[f.name] == 2 and f.name in ends and read[ends[f.name][0].name] == 1
+                and ends[f.name][0].name in sums and ends[f.name][1] in later
+                for f in ready
+            )  # fmt: skip
+            return least is not None and least >= 1 and goes_on
+    return False
+
+
 def _uses(body: Ops, p: PipelineState) -> bool:
     """Whether an op of ``body``, or inside one, mentions the stage or the phase of ``p``."""
     return any({p.stage, p.phase} & free_vars(e) for op in walk_ops(body) for e in expressions(op))
@@ -366,8 +338,8 @@ def _without_first_barriers(role: Role, kernel: MemKernel) -> Ops:
     if inside or exchanged(kernel.body):
         return role.body
     touched = [deep_touch(op) for op in role.body]
-    stored = next((n for n, op in enumerate(role.body) if any(isinstance(x, TmaStore) for x in walk_ops((op,)))), 0)
-    first = next((n for n, t in enumerate(touched) if t.writes or t.copies), stored)
+    stores = [any(isinstance(x, TmaStore) for x in walk_ops((op,))) for op in role.body]
+    last = next((n for n, t in enumerate(touched) if stores[n] or t.writes or t.copies), len(touched))
 
     def orders(n: int, op: MemOp) -> bool:
         """Whether ``op`` is no such barrier, or may order accesses."""
@@ -375,6 +347,6 @@ def _without_first_barriers(role: Role, kernel: MemKernel) -> Ops:
         read = {s.buffer for t in touched[:n] for s in t.reads}
         written = {s.buffer for t in touched[n:] for s in (*t.writes, *t.copies)}
         clash = any(a == b or smem[a].overlaps(smem[b]) for a in read for b in written)
-        return clash or not own or n > min(first, stored)
+        return clash or not own or n > last
 
     return tuple(op for n, op in enumerate(role.body) if orders(n, op))
