@@ -84,13 +84,13 @@ def elided(kernel: MemKernel) -> MemKernel:
     ranges, new = known_ranges(kernel), roles
     for p in kernel.pipelines:
         new = _mapped(new, _Pipeline(p, ranges, _releases(roles, p, kernel, ranges)).role)
+    used = {x for op in walk_ops((new,)) if not isinstance(op, MbarArrive) for x in _mbarriers(op)}
+    new = _mapped(new, lambda body: rebuild(body, lambda op: (op,) if _is_used(op, used) else ()))
     new = _mapped(new, _stores)
     new = replace(new, roles=tuple(replace(r, body=_without_first_barriers(r, kernel)) for r in new.roles))
     for p in kernel.pipelines:
         new = _mapped(new, lambda body, p=p: _without_dead_advances(body, p, ranges, False)[0])  # type: ignore[misc]
     new = _mapped(new, lambda body: _without_drains(body, ranges))
-    used = {x for op in walk_ops((new,)) if not isinstance(op, MbarArrive) for x in _mbarriers(op)}
-    new = _mapped(new, lambda body: rebuild(body, lambda op: (op,) if _is_used(op, used) else ()))
     body = tuple(new if op is roles else op for op in kernel.body)
     return replace(kernel, body=body, mbars=tuple(m for m in kernel.mbars if m.name in used))
 
