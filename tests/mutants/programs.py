@@ -16,8 +16,10 @@ from nautilus.check.inputs import generate
 from nautilus.check.sizes import spec_at
 from nautilus.check.sizes import variants as sizes_of
 from nautilus.core.errors import DiagnosticError, ScheduleError, UnsupportedError
+from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import Param, Reduce, walk
 from nautilus.core.expr.products import indexed_factors
+from nautilus.core.index.simplify import bounds
 from nautilus.core.index.sizes import Extent
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.core.schedule.recomputed import recomputing
@@ -26,7 +28,8 @@ from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.interp.block import BlockRun
 from nautilus.ma_tile.interp.module import run_module
-from nautilus.ma_tile.ir.ops import MemModule, MemOp
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule, MemOp, walk_ops
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.targets.limits import limits
 from nautilus.tune.database.lookup import tuned_schedule
@@ -36,9 +39,10 @@ from tests.shipped import SPECS
 ARCHES = ("sm_90a", "sm_80")
 #: so that each persistent block processes several tiles
 _MULTIPROCESSORS = 2
-#: terms of a product: more tiles than a pipeline has stages, and a remainder
-_LONG = 520
-_STEP = 32  # what sizes are multiples of, as those of groups
+#: terms of a product: more tiles than a pipeline has stages, and a remainder; the second if the first is not legal
+_LONG = (520, 640)
+_STEP = 128  # what sizes are multiples of, as those of groups and blocks
+_NANS = 7  # elements of a tensor that are NaN: some of them in every head, in front of its last blocks
 
 
 @dataclass
@@ -54,11 +58,11 @@ class Program:
 
     @cached_property
     def with_nan(self) -> dict[str, Any]:
-        """The inputs with NaN as their last numbers."""
+        """The inputs with NaN as their last number and some others."""
         made = {n: np.array(x) for n, x in self.inputs.items()}
         for x in made.values():
             if x.dtype.kind == "f" and x.size:
-                x.reshape(-1)[-1] = np.nan
+                x.reshape(-1)[[x.size * (n + 1) // _NANS - 1 for n in range(_NANS)]] = np.nan
         return made
 
     def run(self, module: MemModule, kernel: str, seed: int = 0) -> dict[str, Any]:
@@ -122,7 +126,8 @@ def at_small_sizes(path: Path, arch: str, name: str) -> Program:
     sizes = sizes_of(lambda dims: spec_at(request, dims), {})
     chosen = next((v.dims for v in sizes if v.label == "aligned"), sizes[0].dims)
     whole = compile_file(request)
-    for dims in (_with_long_reductions(request, whole.modules["spec"], chosen), chosen):
+    longer = [_with_long_reductions(request, whole.modules["spec"], chosen, long) for long in _LONG]
+    for dims in (*longer, chosen):
         sized = replace(request, dims=dict(dims))
         try:
             try:
@@ -133,21 +138,36 @@ def at_small_sizes(path: Path, arch: str, name: str) -> Program:
             continue
         spec = result.modules["spec"]
         given = generate(spec, sizes={n: v for n, v in dims.items() if n in _late(spec)})
-        return Program(name, result.modules["ma-tile"], given.arrays, {**given.scalars, **given.sizes})
+        scalars = {**given.scalars, **given.sizes}
+        return Program(name, _with_many_tiles(result.modules["ma-tile"], scalars), given.arrays, scalars)
     raise AssertionError(path)  # the sizes of a check are legal
 
 
-def _with_long_reductions(request: Request, declared: Spec, dims: Mapping[str, int]) -> dict[str, int]:
-    """``dims`` with :data:`_LONG` for the sizes over which products are reduced."""
-    whole = {d.name: d.value or d.bound or _LONG + 1 for d in declared.dims}
+def _with_long_reductions(request: Request, declared: Spec, dims: Mapping[str, int], long: int) -> dict[str, int]:
+    """``dims`` with ``long`` for the sizes over which products are reduced."""
+    whole = {d.name: d.value or d.bound or long + 1 for d in declared.dims}
     usual = _reduced(spec_at(request, dims))
     out = dict(dims)
     for n, v in dims.items():
-        if v < _LONG < whole[n]:
+        if v < long < whole[n]:
             with suppress(DiagnosticError):  # a fact of the spec
                 late = any(isinstance(e, Param) and e.name == n for e in usual)
-                out[n] = _LONG if late or _reduced(spec_at(request, {**dims, n: v + _STEP})) != usual else v
+                out[n] = long if late or _reduced(spec_at(request, {**dims, n: v + _STEP})) != usual else v
     return out
+
+
+def _with_many_tiles(module: MemModule, scalars: Mapping[str, Any]) -> MemModule:
+    """``module`` whose persistent blocks have more tiles than a pipeline has stages, where one block for all has."""
+    known = {n: (int(v), int(v)) for n, v in scalars.items() if isinstance(v, int | np.integer)}
+
+    def one(k: MemKernel) -> MemKernel:
+        loop = next((op for op in walk_ops(k.body) if isinstance(op, TileSchedulerOp)), None)
+        (tiles, _), (blocks, _) = (bounds(e, known) for e in (loop.count if loop else k.blocks, k.blocks))
+        depth = min((p.stages for p in k.pipelines), default=0)
+        few = loop is not None and tiles and blocks and tiles // (blocks // k.cluster) <= depth
+        return replace(k, blocks=integer(k.cluster)) if few else k
+
+    return replace(module, kernels=tuple(map(one, module.kernels)))
 
 
 def _reduced(spec: Spec) -> list[Extent]:

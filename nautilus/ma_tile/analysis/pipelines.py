@@ -12,16 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.build import ZERO, calc, integer
 from nautilus.core.expr.nodes import Expr, Op, Var, free_vars, substitute
-from nautilus.core.index.simplify import simplify
+from nautilus.core.index.simplify import Ranges, bounds, linear_in, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpgroupPlan
-from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp, TmaLoad
+from nautilus.core.types import DType
+from nautilus.ma_tile.ir.async_ops import CONSUMER, AdvanceOp, LetOp, TmaLoad
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemOp, MmaOp, Smem, TileSchedulerOp, walk_ops
 from nautilus.ma_tile.ir.traverse import Ops, deep_touch, rebuild, touch
 from nautilus.ma_tile.ir.values import Mbar, PipelineState
 
+_ONE = integer(1)
 _NAMED = 3  # buffers of a pipeline whose name has the names of all
 
 Filled = tuple[str, Expr]  # a buffer and the stage of it that a load fills
@@ -267,3 +269,59 @@ def unique_names(taken: Sequence[str], pipelines: tuple[TmaPipeline, ...]) -> st
                 return name
             used.add(name)
     return None
+
+
+# -- numbers of instances -------------------------------------------------------------------------
+
+
+def instances(body: Ops, pipeline: str, ranges: Ranges, loop: ForOp | None = None) -> Expr:
+    """The stages by which ``body`` advances the state ``pipeline``, in all iterations of ``loop`` if one is given.
+
+    The result is right only if it mentions no variable of a loop.
+    """
+    total: Expr = ZERO
+    for op in body:
+        match op:
+            case AdvanceOp(pipeline=name, by=by) if name == pipeline:
+                total = calc("add", total, _often(by or _ONE, ranges, loop))
+            case IfOp(cond=cond, body=inner) if _moves(inner, pipeline):
+                part = None if loop is None else narrowed(loop, cond)
+                if part is None:
+                    total = calc("add", total, calc("select", cond, instances(inner, pipeline, ranges, loop), ZERO))
+                else:
+                    total = calc("add", total, instances(inner, pipeline, ranges, part))
+            case ForOp(body=inner) if _moves(inner, pipeline):
+                total = calc("add", total, _often(instances(inner, pipeline, ranges, op), ranges, loop))
+    return total
+
+
+def _often(e: Expr, ranges: Ranges, loop: ForOp | None) -> Expr:
+    """The sum of ``e`` over the iterations of ``loop``."""
+    if loop is None:
+        return e
+    trips = simplify(calc("sub", loop.hi, loop.lo), ranges)
+    least = bounds(trips, ranges)[0]
+    return calc("mul", trips if least is not None and least >= 0 else calc("max", trips, ZERO), e)
+
+
+def narrowed(loop: ForOp, cond: Expr) -> ForOp | None:
+    """``loop`` over the iterations where ``cond`` holds; None unless ``cond`` is one bound on its variable."""
+    match cond:
+        case Op(op="ge" | "gt" | "lt" | "le" as name, args=(a, b)) if a.dtype is DType.I32:
+            gap = linear_in(calc("sub", a, b), loop.var)  # c * var + rest: compared with 0
+        case _:
+            return None
+    if gap is None or abs(gap[0]) != 1:
+        return None
+    c, rest = gap
+    lower = (name in ("ge", "gt")) == (c == 1)  # the condition bounds the variable from below
+    edge = rest if c == -1 else calc("sub", ZERO, rest)  # where both sides are equal
+    if lower:
+        least = edge if name in ("ge", "le") else calc("add", edge, _ONE)
+        return replace(loop, lo=simplify(calc("max", loop.lo, least)))
+    most = edge if name in ("lt", "gt") else calc("add", edge, _ONE)
+    return replace(loop, hi=simplify(calc("min", loop.hi, most)))
+
+
+def _moves(body: Ops, pipeline: str) -> bool:
+    return any(isinstance(op, AdvanceOp) and op.pipeline == pipeline for op in walk_ops(body))

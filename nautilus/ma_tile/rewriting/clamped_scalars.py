@@ -19,9 +19,9 @@ from nautilus.core.ops import Kind, map_fields, regions
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp
-from nautilus.ma_tile.ir.ops import ConstOp, ForOp, MapOp, MemKernel, MemOp, walk_ops
+from nautilus.ma_tile.ir.ops import ForOp, MemKernel, MemOp, walk_ops
 from nautilus.ma_tile.ir.traverse import expressions, rebuild
-from nautilus.ma_tile.rewriting.renaming import known_ranges
+from nautilus.ma_tile.rewriting.renaming import chosen_ranges, known_ranges
 
 #: The first limit is far beyond most positions, and three such numbers fit 32 bits; the second is beyond all positions.
 _LIMITS = ((1 << 29), (1 << 31) - (1 << 19))
@@ -41,7 +41,7 @@ def with_clamped_scalars(kernel: MemKernel, grid: Ranges) -> MemKernel:
 
 def _clamped(kernel: MemKernel, p: Param, grid: Ranges) -> MemKernel:
     axes = {a: (0, f.extent(a) - 1) for f in kernel.layouts.values() for a in f.axes}
-    known: Ranges = {**axes, **known_ranges(kernel), **grid, **_flags(kernel)}
+    known: Ranges = {**axes, **known_ranges(kernel), **grid, **chosen_ranges(kernel)}
     near, far = (_sides(kernel, p, limit, known) for limit in _LIMITS)
     limit, (high, low) = (_LIMITS[0], near) if all(map(set.issuperset, near, far)) else (_LIMITS[1], far)
     taken = {CONSUMER, "block", *axes, *(name for name, _ in kernel.decode)}
@@ -81,19 +81,6 @@ def _sides(kernel: MemKernel, p: Param, limit: int, known: Ranges) -> tuple[set[
 def _named(e: Expr, p: Param) -> Expr:
     """``e`` with a variable for ``p``, and one for each value in it."""
     return rewrite(e, lambda n: Var(p.name) if n == p else Var(f"%{n.name}") if isinstance(n, Ref) else None)
-
-
-def _flags(kernel: MemKernel) -> Ranges:
-    """The ranges of values that a condition chooses from two numbers, as a count of iterations 0 or 1."""
-    constants = {op.result.name: op.value for op in walk_ops(kernel.body) if isinstance(op, ConstOp)}
-    out: dict[str, tuple[int, int]] = {}
-    for op in walk_ops(kernel.body):
-        match op:
-            case MapOp(op="select", args=(_, a, b), result=r) if r.type.dtype is DType.I32:
-                found = [int(constants[x.name]) for x in (a, b) if x.name in constants]
-                if len(found) == 2:
-                    out[f"%{r.name}"] = (min(found), max(found))
-    return out
 
 
 def _constant_in(kernel: MemKernel, p: Param, side: tuple[int | None, int | None], known: Ranges) -> set[Expr]:

@@ -12,9 +12,10 @@ from nautilus.core.ops import Kind, Rules, map_fields, map_regions
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.text.names import fresh
+from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import Frag, LetOp, MemKernel, MemOp, Slot, TileSchedulerOp, walk_ops
+from nautilus.ma_tile.ir.ops import ConstOp, Frag, LetOp, MapOp, MemKernel, MemOp, Slot, TileSchedulerOp, walk_ops
 from nautilus.ma_tile.ir.traverse import bound, expressions, rebuild, variables
 
 
@@ -180,6 +181,19 @@ def known_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
         low, high = bounds(e, out)
         if low is not None and high is not None:
             out[name] = (low, high)
+    return out
+
+
+def chosen_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
+    """The ranges of values that a condition chooses from two numbers, as a count of iterations 0 or 1, by ``%name``."""
+    constants = {op.result.name: op.value for op in walk_ops(kernel.body) if isinstance(op, ConstOp)}
+    out: dict[str, tuple[int, int]] = {}
+    for op in walk_ops(kernel.body):
+        match op:
+            case MapOp(op="select", args=(_, a, b), result=r) if r.type.dtype is DType.I32:
+                found = [int(constants[x.name]) for x in (a, b) if x.name in constants]
+                if len(found) == 2:
+                    out[f"%{r.name}"] = (min(found), max(found))
     return out
 
 

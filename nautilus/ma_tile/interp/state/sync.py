@@ -113,6 +113,8 @@ class Barriers:
         self._check_free(actor, key)
         if here.expected != expected:
             raise Fault("barrier", f"barrier {number} is awaited with {expected} and {here.expected} threads")
+        if actor.clock.component in here.components:
+            raise Fault("barrier", f"threads arrive at barrier {number} a second time before it completes")
         here.count += actor.threads
         here.components.append(actor.clock.component)
         if here.count > expected:

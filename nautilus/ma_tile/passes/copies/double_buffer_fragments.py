@@ -30,6 +30,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
+from nautilus.ma_tile.analysis.outstanding.states import stage_number
 from nautilus.ma_tile.ir.instruction_tables import MMA, a_layout, b_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
@@ -47,7 +48,6 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import each_kernel, map_slots, rebuild, substitute_copy, touch, warp_plan_of
-from nautilus.ma_tile.passes.finalise.synchronize import stage_number
 from nautilus.ma_tile.rewriting.renaming import Names, layout_name
 from nautilus.ma_tile.verify.layout import acc_grid
 

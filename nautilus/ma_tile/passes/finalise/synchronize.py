@@ -29,20 +29,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import reduce
 from itertools import count
 from math import inf
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import FALSE
-from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
-from nautilus.core.index.linear import ZERO, Linear, atom, constant
+from nautilus.core.expr.nodes import Expr, Op, Var, free_vars, substitute
+from nautilus.core.index.linear import ZERO, Linear, atom
 from nautilus.core.index.simplify import bounds, simplify
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
+from nautilus.ma_tile.analysis.outstanding.states import NONE, Access, Accesses, State, stage_number, within
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
+    AsyncCopy,
     AsyncWait,
     Barrier,
     ForOp,
@@ -62,11 +64,10 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import Touch, deep_touch, each_kernel, exchanged, rebuild, touch
-from nautilus.ma_tile.rewriting.renaming import known_ranges
+from nautilus.ma_tile.rewriting.renaming import chosen_ranges, known_ranges, uniform_ranges
 
-#: outstanding groups that the analysis distinguishes; older ones count as the oldest of these
-_DEPTH = 12
-_KNOWN = 4096  # accesses whose results are kept: each state of a loop asks for its accesses again
+_GROUPS = (AsyncCopy, AsyncCommit, AsyncWait, TmaLoad)
+_PATHS = 4  # numbers of iterations of a chain of loops that have paths of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,9 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     if any(isinstance(op, RolesOp) or (isinstance(op, TmaLoad) and op.mbar) for op in walk_ops(kernel.body)):
         return kernel
     bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
-    work = _Sync({s.name: s for s in kernel.smem}, known_ranges(kernel), exchanged(kernel.body), 32 * kernel.warps)
+    smem = {s.name: s for s in kernel.smem}
+    ranges = {**uniform_ranges(kernel), **known_ranges(kernel), **chosen_ranges(kernel)}
+    work = _Sync(smem, ranges, exchanged(kernel.body), 32 * kernel.warps)
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
         fewer, same = _without_commit(bare, n), _without_commit(body, n)
@@ -108,84 +111,38 @@ def _bulk(op: MemOp) -> bool:
     return any(isinstance(x, TmaLoad) for x in walk_ops((op,)))
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """One stage of a buffer: ``at`` modulo the stages, as a form of the enclosing loop variables.
-
-    ``part``: the range of positions along the first axis; None: the whole stage.
-    """
-
-    buffer: str
-    at: Linear
-    part: tuple[int, int] | None = None
-
-    def rename(self, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
-        """The access with ``to`` for ``var``; an access to every stage where ``var`` stands inside of an atom."""
-        return _renamed(self, var, to, stages) if self.at.terms else (self,)
-
-
-@lru_cache(_KNOWN)
-def _renamed(x: Access, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
-    c = x.at.slope(var)
-    rest = x.at - atom(Var(var)).scale(c)
-    if any(var in free_vars(a) for a in rest.terms):
-        return tuple(replace(x, at=constant(k)) for k in range(stages))
-    return (replace(x, at=rest + to.scale(c)) if c else x,)
-
-
-Accesses = frozenset[Access]
-NONE: Accesses = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """Accesses since the last barrier, outstanding ``groups`` (youngest first), and ``open`` copies (not committed)."""
-
-    written: Accesses = NONE
-    read: Accesses = NONE
-    groups: tuple[Accesses, ...] = ()
-    open: Accesses = NONE
-
-    def join(self, other: State) -> State:
-        """The state after either of two paths."""
-        n = max(len(self.groups), len(other.groups))
-        pad = [(*s.groups, *([NONE] * (n - len(s.groups)))) for s in (self, other)]
-        groups = tuple(a | b for a, b in zip(*pad, strict=True))
-        return State(self.written | other.written, self.read | other.read, groups, self.open | other.open)
-
-    def rename(self, var: str, to: Linear, stages: Mapping[str, int]) -> State:
-        """The state with ``to`` in place of the loop variable ``var``; ``stages`` by buffer."""
-
-        def f(xs: Accesses) -> Accesses:
-            return frozenset(y for x in xs for y in x.rename(var, to, stages[x.buffer]))
-
-        return State(f(self.written), f(self.read), tuple(map(f, self.groups)), f(self.open))
-
-    def commit(self) -> State:
-        """The state after the open copies are committed as a group."""
-        groups = [self.open, *self.groups]
-        if len(groups) > _DEPTH:
-            groups = [*groups[: _DEPTH - 1], frozenset[Access]().union(*groups[_DEPTH - 1 :])]
-        while groups and not groups[-1]:
-            groups.pop()
-        return replace(self, groups=tuple(groups), open=NONE)
-
-    def wait(self, pending: int) -> State:
-        """The state after a wait until at most ``pending`` groups are incomplete."""
-        done = frozenset[Access]().union(*self.groups[pending:])
-        return replace(self, written=self.written | done, groups=self.groups[:pending])
-
-    def barrier(self) -> State:
-        """The state after a barrier of all threads."""
-        return State(groups=self.groups, open=self.open)
-
-
 @dataclass(slots=True)
 class _Frame:
     """The code that runs after a position: the rest of the block, and the loop whose next iteration follows it."""
 
     rest: Sequence[MemOp]
     loop: ForOp | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A loop, its ``body`` with waits and barriers, and the state in which each of its iterations may begin."""
+
+    op: ForOp
+    body: tuple[MemOp, ...]
+    head: State
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Loops of which each begins where the one before it ends, without accesses between them.
+
+    ``before``: the ops in front of them, which begin in ``start``; ``entry``: the state after these.
+    """
+
+    before: tuple[MemOp, ...]
+    start: State
+    entry: State
+    loops: tuple[_Loop, ...] = ()
+
+    def goes_on(self, op: ForOp) -> bool:
+        """Whether ``op`` begins where the last loop ends."""
+        return bool(self.loops) and self.loops[-1].op.hi == op.lo
 
 
 @dataclass(slots=True)
@@ -197,7 +154,9 @@ class _Sync:
     stages: dict[str, int] = field(init=False)
     # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
     # that no other op has the identity.
-    loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State]] = field(init=False, default_factory=dict)
+    loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State, State]] = field(
+        init=False, default_factory=dict
+    )
     trips: dict[int, tuple[ForOp, tuple[int, float]]] = field(init=False, default_factory=dict)
     moving: dict[int, tuple[ForOp, frozenset[str]]] = field(init=False, default_factory=dict)
     same: dict[tuple[int, int], tuple[Access, Access, bool]] = field(init=False, default_factory=dict)
@@ -212,13 +171,23 @@ class _Sync:
     ) -> tuple[tuple[MemOp, ...], State]:
         """``body`` with its waits and barriers, if it starts in ``state``; and the state after it."""
         out: list[MemOp] = []
+        start, chain = state, _Chain((), state, state)
         for n, op in enumerate(body):
             if isinstance(op, ForOp):
                 if (id(op), state) not in self.loops:
                     self.loops[id(op), state] = (op, *self._loop(op, state))
-                _, inside, state = self.loops[id(op), state]
+                _, inside, head, left = self.loops[id(op), state]
+                *first, new = inside
+                if first or not chain.goes_on(op):
+                    entry = self._replay(tuple(first), state, {}) or state
+                    chain = _Chain((*out, *first), start, entry)
+                assert isinstance(new, ForOp)
+                chain = replace(chain, loops=(*chain.loops, _Loop(op, new.body, head)))
+                state = self._ends(chain) or left
                 out += inside
                 continue
+            if any(self._touched(op)) or isinstance(op, TmaLoad | AsyncCommit | Barrier):
+                chain = _Chain((), state, state)
             if isinstance(op, IfOp) and _bulk(op):
                 inner, left = self.block(op.body, state)
                 out.append(replace(op, body=inner))
@@ -235,49 +204,80 @@ class _Sync:
             state = self._after(op, state)
         return tuple(out), state
 
-    def _loop(self, op: ForOp, state: State) -> tuple[tuple[MemOp, ...], State]:
-        """The loop after the wait and the barrier that only its first iteration needs, and the state after it."""
-        plain, left = self._fixed_point(op, state)
+    def _loop(self, op: ForOp, state: State) -> tuple[tuple[MemOp, ...], State, State]:
+        """The loop after the wait and the barrier that only its first iteration needs.
+
+        The states in which each iteration may begin, and after the loop.
+        """
+        plain, head, left = self._fixed_point(op, state)
         pending = self._ahead(_Frame(op.body, None), self._enter(op, state))
         first = (Barrier(),) if pending is None else (AsyncWait(pending), Barrier())
         if pending is not None or (_barriers(plain) and (state.read or state.written) and self._iterations(op)[1] > 1):
             ready = (state if pending is None else state.wait(pending)).barrier()
-            inside, after = self._fixed_point(op, ready)
+            inside, begin, after = self._fixed_point(op, ready)
             if _barriers(inside) < _barriers(plain):
-                return (*first, inside), after
-        return (plain,), left
+                return (*first, inside), begin, after
+        return (plain,), head, left
 
-    def _fixed_point(self, op: ForOp, state: State) -> tuple[ForOp, State]:
-        """The loop with a body that is right for every iteration, and the state after the loop."""
+    def _fixed_point(self, op: ForOp, state: State) -> tuple[ForOp, State, State]:
+        """The loop with a body that is right for every iteration, the state that begins one, and the state after it."""
         at = atom(Var(op.var))
         head = self._enter(op, state)
         least, most = self._iterations(op)
         if most <= 1:
             body, end = self.block(op.body, head)
             left = end if least else head.join(end)
-            return replace(op, body=body), self._reduced(left.rename(op.var, affine(op.lo), self.stages))
+            return replace(op, body=body), head, self._reduced(left.rename(op.var, affine(op.lo), self.stages))
         while True:
             body, end = self.block(op.body, head, op)
-            back = end.rename(op.var, at.shift(-1), self.stages)
-            new = head.join(self._reduced(back))
+            back = self._reduced(end.rename(op.var, at.shift(-1), self.stages))
+            new = head.join(back)
             if new == head:
-                left = self._last(op, body, head, back).rename(op.var, affine(op.hi), self.stages)
-                return replace(op, body=body), self._reduced(left)
+                left = (back if least else head).rename(op.var, affine(op.hi), self.stages)
+                return replace(op, body=body), head, self._reduced(left)
             head = new
 
-    def _last(self, op: ForOp, body: tuple[MemOp, ...], head: State, back: State) -> State:
-        """The state in which iteration ``op.hi`` would begin, if every iteration begins in ``head``.
+    def _ends(self, chain: _Chain) -> State | None:
+        """The state after the loops of ``chain``, by the conditions that hold in the last iterations of all of them.
 
-        ``back``: the state in which an iteration begins that is not the first.
+        No iteration, exactly one, and so on have paths of their own, as far as there are stages.  None where loops in
+        the bodies copy.
         """
-        depth = min(self._iterations(op)[0], max(self.stages.values(), default=0))
-        state = head
-        for left in range(depth, 0, -1):
-            end = self._replay(body, state, {op.var: calc("sub", op.hi, left)})
+        lo, hi = chain.loops[0].op.lo, chain.loops[-1].op.hi
+        low, high = bounds(simplify(calc("sub", hi, lo), self.ranges), self.ranges)
+        least, depth = max(low or 0, 0), max(self.stages.values(), default=0)
+        depth = depth if least >= depth else min(depth, _PATHS)
+        ends: list[State] = []
+        for n in range(min(least, depth), depth + 1):
+            if high is not None and n > max(high, 0):
+                break
+            kinds = (*(("ge",) if n else ()), *(("le",) if n < depth else ()))
+            given = [calc(kind, hi, calc("add", lo, n)) for kind in kinds]
+            known = simplify(hi, self.ranges, given)  # a minimum may be one of its arguments then
+            given += [calc(kind, known, calc("add", lo, n)) for kind in kinds]
+            states = [x.head for x in chain.loops]
+            if n < depth:
+                entry = self._replay(chain.before, chain.start, {}, given) or chain.entry
+                states = [self._enter(x.op, entry, lo) for x in chain.loops] if n else [entry]
+            for left in range(n, 0, -1):
+                found = self._step(chain, states, calc("sub", hi, left), given)
+                if found is None:
+                    return None
+                states = found
+            ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in states] if n else states
+        return self._reduced(reduce(State.join, ends)) if ends else None
+
+    def _step(self, chain: _Chain, states: list[State], at: Expr, given: Sequence[Expr]) -> list[State] | None:
+        """The states in which an iteration of each loop begins, if one at ``at`` began in ``states``."""
+        out: list[list[State]] = [[] for _ in chain.loops]
+        for k, (loop, state) in enumerate(zip(chain.loops, states, strict=True)):
+            end = self._replay(loop.body, state, {loop.op.var: at}, given)
             if end is None:
-                return self._reduced(back)
-            state = self._reduced(end.rename(op.var, atom(Var(op.var)).shift(-1), self.stages))
-        return state
+                return None
+            for later in range(k, len(chain.loops)):
+                to = atom(Var(chain.loops[later].op.var)).shift(-1)
+                out[later].append(self._reduced(end.rename(loop.op.var, to, self.stages)))
+        return [reduce(State.join, found) for found in out]
 
     def _iterations(self, op: ForOp) -> tuple[int, float]:
         """The least and the largest number of iterations of the loop, as far as they are known."""
@@ -288,17 +288,26 @@ class _Sync:
             self.trips[id(op)] = (op, (least, min(inf if high is None else high for _, high in trips)))
         return self.trips[id(op)][1]
 
-    def _replay(self, body: tuple[MemOp, ...], state: State, at: Mapping[str, Expr]) -> State | None:
-        """The state after ``body`` with its waits and barriers in the iteration ``at``; None if loops are in it."""
+    def _replay(
+        self, body: tuple[MemOp, ...], state: State, at: Mapping[str, Expr], given: Sequence[Expr] = ()
+    ) -> State | None:
+        """The state after ``body`` with its waits and barriers in iteration ``at`` where conditions are ``given``.
+
+        None if loops in it copy.
+        """
         for op in body:
             match op:
+                case ForOp() if not self._moving(op) and not any(isinstance(x, _GROUPS) for x in walk_ops(op.body)):
+                    for x in walk_ops(op.body):  # whatever its barriers order
+                        reads, writes, _ = self._touched(x)
+                        state = replace(state, read=state.read | reads, written=state.written | writes)
                 case ForOp() | TmaLoad():
                     return None
                 case AsyncWait(pending=pending):
                     state = state.wait(pending)
                 case Barrier(threads=threads) if threads in (None, self.threads):
                     state = state.barrier()
-                case IfOp(cond=cond) if simplify(substitute(cond, at)) == FALSE:
+                case IfOp(cond=cond) if simplify(substitute(cond, at), self.ranges, given) == FALSE:
                     continue
                 case IfOp() if _bulk(op):
                     return None
@@ -306,12 +315,12 @@ class _Sync:
                     state = self._after(op, state)
         return state
 
-    def _enter(self, op: ForOp, state: State) -> State:
-        """``state`` with stages as forms of the variable of ``op``, which is ``op.lo`` in the first iteration.
+    def _enter(self, op: ForOp, state: State, lo: Expr | None = None) -> State:
+        """``state`` with stages as forms of the variable of ``op``, which is ``lo`` (``op.lo``) in the first iteration.
 
         Stages of buffers that no iteration addresses by the variable stay as they are.
         """
-        zero, moving = atom(Var(op.var)) - affine(op.lo), self._moving(op)
+        zero, moving = atom(Var(op.var)) - affine(op.lo if lo is None else lo), self._moving(op)
 
         def f(xs: Accesses) -> Accesses:
             return frozenset(replace(x, at=x.at + zero) if x.buffer in moving else x for x in xs)
@@ -329,7 +338,7 @@ class _Sync:
         """``state`` with coefficients modulo the number of stages, so that there are finitely many states."""
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(x if x.at == ZERO else _within(x, self.stages[x.buffer]) for x in xs)
+            return frozenset(x if x.at == ZERO else within(x, self.stages[x.buffer]) for x in xs)
 
         return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
 
@@ -476,24 +485,6 @@ def _bytes(s: Smem, at: Linear) -> tuple[int, int]:
 def _global(name: str) -> str:
     """The name of a tensor in global memory among those of shared buffers."""
     return f"global {name}"
-
-
-def stage_number(e: Expr, stages: int) -> Linear:
-    """The stage as a number modulo ``stages``."""
-    match e:
-        case Op(op="mod", args=(inner, Const(value=n))) if n == stages:
-            e = inner
-    return _modulo(affine(e), stages)
-
-
-def _modulo(f: Linear, stages: int) -> Linear:
-    return Linear({a: c % stages for a, c in f.terms.items() if c % stages}, f.const % stages)
-
-
-@lru_cache(_KNOWN)
-def _within(x: Access, stages: int) -> Access:
-    """``x`` with its stage modulo ``stages``."""
-    return replace(x, at=_modulo(x.at, stages))
 
 
 def _barriers(op: MemOp) -> int:

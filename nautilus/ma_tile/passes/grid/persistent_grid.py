@@ -28,12 +28,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.build import ZERO, calc, integer
-from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
-from nautilus.core.index.simplify import bounds, linear_in, simplify
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Expr, Var, free_vars, substitute
+from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
-from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.pipelines import instances
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, AdvanceOp, LetOp, TmaWait
 from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
@@ -166,8 +166,9 @@ class _Persistent:
         for var, e in lets.items():  # in order: each is in terms of the grid's variables when it is used
             lets[var] = substitute(e, lets)
         out: dict[str, Expr] = {}
+        ranges = known_ranges(self.kernel)
         for name in dict.fromkeys(op.pipeline for op in walk_ops(body) if isinstance(op, AdvanceOp)):
-            out[name] = simplify(substitute(self._count(body, name), lets), known_ranges(self.kernel))
+            out[name] = simplify(substitute(instances(body, name, ranges), lets), ranges)
         known = {name for name, _ in self.kernel.decode}
         for name, e in out.items():
             if not free_vars(e) <= known:
@@ -177,58 +178,9 @@ class _Persistent:
                 )
         return out
 
-    def _count(self, body: Ops, pipeline: str, loop: ForOp | None = None) -> Expr:
-        """The stages by which ``body`` advances ``pipeline``, in all iterations of ``loop`` if one is given."""
-        total: Expr = ZERO
-        for op in body:
-            match op:
-                case AdvanceOp(pipeline=c, by=by) if c == pipeline:
-                    total = calc("add", total, self._often(by or _ONE, loop))
-                case IfOp(cond=cond, body=inner) if _moves(inner, pipeline):
-                    part = None if loop is None else narrowed(loop, cond)
-                    if part is None:
-                        total = calc("add", total, calc("select", cond, self._count(inner, pipeline, loop), ZERO))
-                    else:
-                        total = calc("add", total, self._count(inner, pipeline, part))
-                case ForOp(body=inner) if _moves(inner, pipeline):
-                    total = calc("add", total, self._often(self._count(inner, pipeline, op), loop))
-        return total
-
-    def _often(self, e: Expr, loop: ForOp | None) -> Expr:
-        """The sum of ``e`` over the iterations of ``loop``."""
-        if loop is None:
-            return e
-        ranges = known_ranges(self.kernel)
-        trips = simplify(calc("sub", loop.hi, loop.lo), ranges)
-        least = bounds(trips, ranges)[0]
-        return calc("mul", trips if least is not None and least >= 0 else calc("max", trips, ZERO), e)
-
-
-def narrowed(loop: ForOp, cond: Expr) -> ForOp | None:
-    """``loop`` over the iterations where ``cond`` holds; None unless ``cond`` is one bound on its variable."""
-    match cond:
-        case Op(op="ge" | "gt" | "lt" | "le" as name, args=(a, b)) if a.dtype is DType.I32:
-            gap = linear_in(calc("sub", a, b), loop.var)  # c * var + rest: compared with 0
-        case _:
-            return None
-    if gap is None or abs(gap[0]) != 1:
-        return None
-    c, rest = gap
-    lower = (name in ("ge", "gt")) == (c == 1)  # the condition bounds the variable from below
-    edge = rest if c == -1 else calc("sub", ZERO, rest)  # where both sides are equal
-    if lower:
-        least = edge if name in ("ge", "le") else calc("add", edge, _ONE)
-        return replace(loop, lo=simplify(calc("max", loop.lo, least)))
-    most = edge if name in ("lt", "gt") else calc("add", edge, _ONE)
-    return replace(loop, hi=simplify(calc("min", loop.hi, most)))
-
 
 def _is_ordered(op: MemOp) -> bool:
     return isinstance(op, MbarWait) or (isinstance(op, MmaOp) and op.instr in WGMMA)
-
-
-def _moves(body: Ops, pipeline: str) -> bool:
-    return any(isinstance(op, AdvanceOp) and op.pipeline == pipeline for op in walk_ops(body))
 
 
 def _free(name: str, taken: set[str]) -> str:

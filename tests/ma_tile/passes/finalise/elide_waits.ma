@@ -39,3 +39,33 @@
 ; CHECK: tma.store
 ; CHECK-NEXT: tma.commit
 ; CHECK-NEXT: tma.wait 0 read
+
+; CASE: the releases of outstanding MMAs have a state of their own; nothing waits for the last of them
+; INPUT: product.ma
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2}}
+; FIRST: specialise-warps
+; FIRST: async-mma
+; RUN: elide-waits
+; AGAIN
+; COMPLETE: allocate-shared, synchronize
+; CHECK: role consumers
+; CHECK: wg.wait 1
+; CHECK: mbar.arrive empty_a_b[a_b_done_stage]
+; CHECK-NEXT: advance a_b_done
+; CHECK: wg.wait 0 %c
+; CHECK-NEXT: st.global
+
+; CASE: with as many stages as iterations nothing is released, and no loop waits
+; INPUT: product.ma
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 3}}
+; FIRST: specialise-warps
+; FIRST: async-mma
+; RUN: elide-waits
+; AGAIN
+; COMPLETE: allocate-shared, synchronize
+; CHECK-NOT: empty_a_b
+; CHECK: role consumers
+; CHECK: wg.commit
+; CHECK-NEXT: advance a_b
+; CHECK-NEXT: yield
+; CHECK: wg.wait 0 %c

@@ -1,0 +1,105 @@
+"""What is known of shared memory at a point of a program: accesses since the last barrier, and outstanding copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
+from nautilus.core.index.linear import Linear, atom, constant
+from nautilus.core.records import dataclass
+from nautilus.ma_tile.analysis.access import affine
+
+_DEPTH = 12  # outstanding groups that the analysis distinguishes; older ones count as the oldest of these
+KNOWN = 4096  # accesses whose results are kept: each state of a loop asks for its accesses again
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One stage of a buffer: ``at`` modulo the stages, as a form of the enclosing loop variables.
+
+    ``part``: the range of positions along the first axis; None: the whole stage.
+    """
+
+    buffer: str
+    at: Linear
+    part: tuple[int, int] | None = None
+
+    def rename(self, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
+        """The access with ``to`` for ``var``; an access to every stage where ``var`` stands inside of an atom."""
+        return _renamed(self, var, to, stages) if self.at.terms else (self,)
+
+
+@lru_cache(KNOWN)
+def _renamed(x: Access, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
+    c = x.at.slope(var)
+    rest = x.at - atom(Var(var)).scale(c)
+    if any(var in free_vars(a) for a in rest.terms):
+        return tuple(replace(x, at=constant(k)) for k in range(stages))
+    return (replace(x, at=rest + to.scale(c)) if c else x,)
+
+
+Accesses = frozenset[Access]
+NONE: Accesses = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Accesses since the last barrier, outstanding ``groups`` (youngest first), and ``open`` copies (not committed)."""
+
+    written: Accesses = NONE
+    read: Accesses = NONE
+    groups: tuple[Accesses, ...] = ()
+    open: Accesses = NONE
+
+    def join(self, other: State) -> State:
+        """The state after either of two paths."""
+        n = max(len(self.groups), len(other.groups))
+        pad = [(*s.groups, *([NONE] * (n - len(s.groups)))) for s in (self, other)]
+        groups = tuple(a | b for a, b in zip(*pad, strict=True))
+        return State(self.written | other.written, self.read | other.read, groups, self.open | other.open)
+
+    def rename(self, var: str, to: Linear, stages: Mapping[str, int]) -> State:
+        """The state with ``to`` in place of the loop variable ``var``; ``stages`` by buffer."""
+
+        def f(xs: Accesses) -> Accesses:
+            return frozenset(y for x in xs for y in x.rename(var, to, stages[x.buffer]))
+
+        return State(f(self.written), f(self.read), tuple(map(f, self.groups)), f(self.open))
+
+    def commit(self) -> State:
+        """The state after the open copies are committed as a group."""
+        groups = [self.open, *self.groups]
+        if len(groups) > _DEPTH:
+            groups = [*groups[: _DEPTH - 1], frozenset[Access]().union(*groups[_DEPTH - 1 :])]
+        while groups and not groups[-1]:
+            groups.pop()
+        return replace(self, groups=tuple(groups), open=NONE)
+
+    def wait(self, pending: int) -> State:
+        """The state after a wait until at most ``pending`` groups are incomplete."""
+        done = frozenset[Access]().union(*self.groups[pending:])
+        return replace(self, written=self.written | done, groups=self.groups[:pending])
+
+    def barrier(self) -> State:
+        """The state after a barrier of all threads."""
+        return State(groups=self.groups, open=self.open)
+
+
+def stage_number(e: Expr, stages: int) -> Linear:
+    """The stage as a number modulo ``stages``."""
+    match e:
+        case Op(op="mod", args=(inner, Const(value=n))) if n == stages:
+            e = inner
+    return _modulo(affine(e), stages)
+
+
+def _modulo(f: Linear, stages: int) -> Linear:
+    return Linear({a: c % stages for a, c in f.terms.items() if c % stages}, f.const % stages)
+
+
+@lru_cache(KNOWN)
+def within(x: Access, stages: int) -> Access:
+    """``x`` with its stage modulo ``stages``."""
+    return replace(x, at=_modulo(x.at, stages))
