@@ -83,7 +83,7 @@ def decide(
         sides = _without_places((before, after, *conditions))
         # a false statement about any numbers says nothing about these, such as elements that only one side sums
         other = sides != (before, after, *conditions)
-        undecided = not other or decide(*sides[:2], sides[2:], domain, seed).status != "proved"
+        undecided = not other or decide(sides[0], sides[1], sides[2:], domain, seed).status != "proved"
     return Verdict("tested" if undecided else "proved", points)
 
 
