@@ -188,6 +188,9 @@ def combining(op: ma.ReduceOp | ma.ScanOp, layouts: Mapping[str, FragLayout]) ->
     exchanged = 3.0 * steps + (3.0 * levels.warps.size if levels.warps.size > 1 else 0.0)
     if op.by is not None:  # a map is two numbers, and a product of factors is checked
         between = 0 if levels.warps.size == 1 else (levels.warps.size - 1).bit_length() + 1
+        if op.axis not in op.by.type.names:  # powers of one factor
+            slots = 3.0 * layout.registers + 6.0 * (steps + between) * levels.totals
+            return Combining(slots, integer * slots, steps + between, barriers)
         slots = 12.0 * layout.registers + 11.0 * (steps + between) * levels.totals
         return Combining(slots, integer * slots, 2 * (steps + between), barriers)
     slots = 2.0 * layout.registers + exchanged * levels.totals

@@ -184,6 +184,21 @@ def _high(s: _Scan, split: bool) -> None:
 class _Recurrence(_Scan):
     """A scan with factors: in place of a result, steps have a linear map, its factor and its rest."""
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether all steps have one factor, which is not inf: maps of as many steps differ in their rests alone."""
+        return self.op.by is not None and self.op.axis not in self.op.by.type.names
+
+    def raise_to(self, target: str, base: str, count: int) -> None:
+        """Print the power of ``base``, a variable that is overwritten, that is a map of ``count`` equal ones."""
+        self.w.line(f"{self.ctype} {target} = 1;")
+        while count:
+            if count & 1:
+                self.w.line(f"{target} = {self.product(target, base)};")
+            count >>= 1
+            if count:
+                self.w.line(f"{base} = {self.product(base, base)};")
+
     def product(self, a: str, b: str) -> str:
         """The product of two factors."""
         if not self.dtype.is_float:
@@ -193,7 +208,7 @@ class _Recurrence(_Scan):
     def moved(self, factor: str, rest: str, scan_state: str) -> str:
         """The scan_state after the steps of a map, from ``scan_state``."""
         moved = self.w.speller.op("fma", [factor, scan_state, rest], [self.dtype] * 3, self.dtype)
-        return f"isinf({factor}) ? {rest} : {moved}" if self.dtype.is_float else moved
+        return f"isinf({factor}) ? {rest} : {moved}" if self.dtype.is_float and not self.is_steady else moved
 
     def follow(self, first: str, second: str) -> None:
         """Make the map ``second``, which is two variables, that of ``first`` and then ``second``."""
@@ -210,6 +225,16 @@ def _print_recurrence(s: _Recurrence, by: ma.Frag) -> None:
     """Print a scan with factors."""
     w, levels = s.w, s.levels
     with w.braces(""):
+        if s.is_steady:
+            w.line(f"{s.ctype} scan_factor[{levels.totals}], scan_rest[{levels.totals}];")
+            w.line(f"{s.ctype} scan_before_factor[{levels.totals}], scan_before_rest[{levels.totals}];")
+            _steady_totals(s, by)
+            if levels.lanes.size > 1:
+                _steady_lanes(s)
+            if levels.warps.size > 1:
+                _steady_warps(s)
+            _states(s, by)
+            return
         w.line(f"{s.ctype} scan_factor[{levels.totals}], scan_rest[{levels.totals}];")
         w.line(f"{s.ctype} scan_before_factor[{levels.totals}], scan_before_rest[{levels.totals}];")
         _totals(s, by)
@@ -240,6 +265,86 @@ def _totals(s: _Recurrence, by: ma.Frag) -> None:
         w.line(f"scan_rest[{t}] = scan_all_rest;")
         w.line(f"scan_before_factor[{t}] = 1;")
         w.line(f"scan_before_rest[{t}] = 0;")
+
+
+def _steady_totals(s: _Recurrence, by: ma.Frag) -> None:
+    """:func:`_totals` where all steps have one factor."""
+    w = s.w
+    with w.registers("t", s.levels.totals) as t:
+        factor, _ = _steps(s, by, s.register(t, "0"))
+        w.line(f"{s.ctype} scan_power = {factor}, scan_all_rest = 0;")
+        with w.registers("k", s.levels.low.size) as k:
+            _, rest = _steps(s, by, s.register(t, k))
+            w.line(f"scan_all_rest = {s.moved('scan_power', rest, 'scan_all_rest')};")
+        s.raise_to("scan_all_factor", "scan_power", s.levels.low.size)
+        w.line(f"scan_factor[{t}] = scan_all_factor;")
+        w.line(f"scan_rest[{t}] = scan_all_rest;")
+        w.line(f"scan_before_factor[{t}] = 1;")
+        w.line(f"scan_before_rest[{t}] = 0;")
+
+
+def _steady_lanes(s: _Recurrence) -> None:
+    """:func:`_map_lanes` where all lanes have one factor: that of a number of lanes is its power."""
+    w, d = s.w, s.levels.lanes
+    earlier = "__shfl_down_sync" if s.op.reverse else "__shfl_up_sync"
+    w.line(f"const int scan_lane_place = {s.place(w.lane, d)};")
+    mask = (d.size - 1) * d.step
+    last = f"{w.lane} & {31 - mask}" if s.op.reverse else f"{w.lane} | {mask}"
+    with w.registers("t", s.levels.totals) as t:
+        w.line(f"{s.ctype} scan_other, scan_power = scan_factor[{t}], scan_lanes = 1;")
+        distance = 1
+        while distance < d.size:
+            w.line(f"scan_other = {_shuffle(s, earlier, f'scan_rest[{t}]', str(distance * d.step))};")
+            moved = s.moved("scan_power", f"scan_rest[{t}]", "scan_other")
+            w.line(f"if (scan_lane_place >= {distance}) scan_rest[{t}] = {moved};")
+            w.line(f"if (scan_lane_place & {distance}) scan_lanes = {s.product('scan_lanes', 'scan_power')};")
+            w.line(f"scan_power = {s.product('scan_power', 'scan_power')};")
+            distance *= 2
+        w.line(f"scan_other = {_shuffle(s, earlier, f'scan_rest[{t}]', str(d.step))};")
+        w.line(f"scan_before_factor[{t}] = scan_lanes;")
+        w.line(f"scan_before_rest[{t}] = scan_lane_place >= 1 ? scan_other : 0;")
+        w.line(f"scan_factor[{t}] = scan_power;")
+        w.line(f"scan_other = {_shuffle(s, '__shfl_sync', f'scan_rest[{t}]', last)};")
+        w.line(f"scan_rest[{t}] = scan_other;")
+
+
+def _steady_warps(s: _Recurrence) -> None:
+    """:func:`_map_warps` where all warps have one factor."""
+    w, d = s.w, s.levels.warps
+    assert s.op.scratch is not None, "the verifier demands scratch where warps split the axis"
+    ctype, count = memory_type(s.dtype), s.levels.totals
+    w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {w.place(s.op.scratch)});")
+    with w.registers("t", count) as t:
+        w.line(f"{scratch_element(w, w.warp, 2 * count, t)} = scan_rest[{t}];")
+    w.line("__syncthreads();")
+    w.line(f"const int scan_warp_place = {s.place(w.warp, d)};")
+    first = f"{w.warp} - {times(digit_text(w.warp, d.step, d.size, False), d.step)}"
+    turned = f"{d.size - 1} - {w.lane}" if s.op.reverse else w.lane
+    w.line(f"const int scan_read_warp = {first} + {times(f'({turned})', d.step)};")
+    with w.registers("t", count) as t:
+        load = scratch_element(w, "scan_read_warp", 2 * count, t)
+        w.line(f"{s.ctype} scan_other, scan_part = {w.lane} < {d.size} ? {load} : 0;")
+        w.line(f"{s.ctype} scan_power = scan_factor[{t}], scan_earlier = 1;")
+        distance = 1
+        while distance < d.size:
+            w.line(f"scan_other = {_shuffle(s, '__shfl_up_sync', 'scan_part', str(distance))};")
+            moved = s.moved("scan_power", "scan_part", "scan_other")
+            w.line(f"if ({w.lane} >= {distance}) scan_part = {moved};")
+            w.line(f"if (scan_warp_place & {distance}) scan_earlier = {s.product('scan_earlier', 'scan_power')};")
+            w.line(f"scan_power = {s.product('scan_power', 'scan_power')};")
+            distance *= 2
+        earlier = _shuffle(s, "__shfl_sync", "scan_part", "(scan_warp_place + 31) % 32")
+        w.line(f"scan_other = {earlier};")
+        w.line("scan_other = scan_warp_place > 0 ? scan_other : 0;")
+        w.line(f"scan_rest[{t}] = {_shuffle(s, '__shfl_sync', 'scan_part', str(d.size - 1))};")
+        moved = s.moved(f"scan_before_factor[{t}]", f"scan_before_rest[{t}]", "scan_other")
+        w.line(f"scan_before_rest[{t}] = {moved};")
+        w.line(f"scan_before_factor[{t}] = {s.product('scan_earlier', f'scan_before_factor[{t}]')};")
+        if d.size & (d.size - 1):
+            w.line(f"scan_power = scan_factor[{t}];")
+            s.raise_to("scan_whole", "scan_power", d.size)
+            w.line("scan_power = scan_whole;")
+        w.line(f"scan_factor[{t}] = scan_power;")
 
 
 def _map_lanes(s: _Recurrence) -> None:

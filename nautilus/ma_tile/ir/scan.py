@@ -7,6 +7,9 @@ Meaning.  A scan has four steps, from the least significant digit of the positio
 3. The warps that split the axis write their totals to ``scratch``, a barrier, every warp reads all.
 4. A thread combines what steps 2 and 3 found before its elements with each of its *high* registers in order.
 
+With factors, elements and totals are linear maps in place of numbers: the factor and the rest of some steps.  Where all
+steps have one factor, those of as many steps are one number, a power of it.
+
 The result has the layout of the operand with the axis renamed.  A layout whose digits along the axis have another order
 has no :class:`ScanLevels`.
 """

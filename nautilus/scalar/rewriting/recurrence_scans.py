@@ -21,7 +21,7 @@ from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.tiles import ceil_pow2, floor_pow2
-from nautilus.scalar.analysis.states.linear_states import linear_states, steps_back
+from nautilus.scalar.analysis.states.linear_states import steps_back
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, extent, statements
 from nautilus.scalar.rewriting import nest
@@ -32,13 +32,19 @@ ALIGNED = 1024  # a longer row has a tile of a multiple of so many elements
 
 def scan_form(k: Kernel) -> Form | None:
     """The loops of the recurrence ``k`` whose steps are a scan; None for another kernel."""
+    one_by_one = in_steps(k)
+    return None if one_by_one is k else form_of(one_by_one)
+
+
+def in_steps(k: Kernel) -> Kernel:
+    """The recurrence ``k`` whose steps are a scan with its steps one after another; another kernel as it is."""
     body, loops = k.body, list[Loop]()
     while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.PAR:
         loops.append(body[0])
         body = body[0].body
     if not (len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.TILE_SEQ):
-        return None
-    return form_of(replace(k, body=nest(loops, (replace(body[0], kind=Kind.SEQ),))))
+        return k
+    return replace(k, body=nest(loops, (replace(body[0], kind=Kind.SEQ),)))
 
 
 def scan_kernel(program: Program, k: Kernel, form: Form, stored: Collection[str], taken: Collection[str]) -> Kernel:
@@ -77,9 +83,7 @@ class _Emitter:
         self.stores = [s for _, s in statements(form.step.body) if isinstance(s, Store)]
         self.locals = {s.buffer: unused(f"{s.buffer}__row", known) for s in self.stores}
         self.written = {s.buffer: s.index for s in self.stores}
-        found = linear_states(form)
-        assert found is not None, "scan-tiles takes linear states alone"
-        self.states = {s.name for s in found}
+        self.states = {s.buffer for s in self.stores if any(ld.buffer == s.buffer for ld in loads(s.value))}
         read = {ld.buffer for s in self.stores for ld in loads(s.value)}
         self.held = [s for s in self.stores if s.buffer in read]
         at: Expr = Var(form.step.var)

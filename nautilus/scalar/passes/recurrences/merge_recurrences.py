@@ -10,6 +10,9 @@ recurrences over as many positions and steps share the steps of one kernel::
 Legality.  The second one reads what the first one writes at its own position alone, in its own step or in earlier ones,
 and reads nothing that other kernels make from it.  Kernels between the two that follow the first one follow both.
 Nests are at most :data:`MOST`, so that a thread has registers for all of them.
+
+Two scans of tiles (``scan-tiles``) are one kernel where they read a tensor in common, or one reads the other, in its
+own step alone.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from nautilus.core.expr.nodes import Load, Var, loads
 from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of, writes_of
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store, expressions, statements
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, expressions, statements
+from nautilus.scalar.passes.recurrences.scan_tiles import fits_tile
 from nautilus.scalar.rewriting import nest, substituted
 
 MOST = 24
@@ -62,7 +66,7 @@ def _steps(k: Kernel) -> _Steps | None:
         shared.append(body[0])
         body = body[0].body
     (step,) = body if len(body) == 1 else (None,)
-    if not isinstance(step, Loop) or step.kind is not Kind.SEQ or not all(isinstance(s, Store) for s in step.body):
+    if not isinstance(step, Loop) or not step.kind.is_ordered or not all(isinstance(s, Store) for s in step.body):
         return None
     return _Steps(tuple(shared), step)
 
@@ -81,7 +85,10 @@ def _pair(kernels: Sequence[Kernel], n: int, m: int, first: _Steps, second: _Ste
     """``kernels`` with those at ``n`` and ``m`` as one; None where they cannot be merged."""
     a, b = kernels[n], kernels[m]
     alike = [(x.lo, x.hi) for x in first.loops] == [(x.lo, x.hi) for x in second.loops]
-    if not alike or len(first.step.body) + len(second.step.body) > MOST:
+    if not alike or len(first.step.body) + len(second.step.body) > MOST or first.step.kind is not second.step.kind:
+        return None
+    scans = first.step.kind.is_scan
+    if scans and not (_share(a, b) and fits_tile(first.step, (*first.step.body, *second.step.body))):
         return None
     between, later, made = list[Kernel](), list[Kernel](), set(writes_of(a))
     for k in kernels[n + 1 : m]:
@@ -93,17 +100,33 @@ def _pair(kernels: Sequence[Kernel], n: int, m: int, first: _Steps, second: _Ste
     pairs = zip(second.loops, first.loops, strict=True)
     body = substituted(second.step.body, {mine.var: Var(theirs.var) for mine, theirs in pairs})
     reads = {ld for _, s in statements(body) for e in expressions(s) for ld in loads(e) if ld.buffer in writes_of(a)}
-    if not all(_is_earlier(first, ld) for ld in reads):
+    if not all(_is_earlier(first, ld, scans) for ld in reads):
+        return None
+    if scans and len(_directions(first.step.var, (*first.step.body, *body))) > 1:
         return None
     step = replace(first.step, body=(*first.step.body, *body))
     return (*kernels[:n], *between, replace(b, body=nest(first.shared, (step,))), *later, *kernels[m + 1 :])
 
 
-def _is_earlier(steps: _Steps, ld: Load) -> bool:
-    """Whether ``ld`` reads what every step writes, at its own position, in its own step or in an earlier one."""
+def _directions(step: str, body: Sequence[Stmt]) -> set[int]:
+    """How positions in memory move from step to step."""
+    found = (linear(e).slope(step) for s in body if isinstance(s, Store) for e in s.index)
+    return {slope for slope in found if slope}
+
+
+def _share(a: Kernel, b: Kernel) -> bool:
+    """Whether ``b`` reads a tensor that ``a`` reads or writes."""
+    return not reads_of(b).isdisjoint(reads_of(a) | writes_of(a))
+
+
+def _is_earlier(steps: _Steps, ld: Load, same: bool) -> bool:
+    """Whether ``ld`` reads what every step writes, at its own position, in its own step or in an earlier one.
+
+    ``same``: in its own step alone.
+    """
     (s,) = (s for _, s in statements(steps.step.body) if s.buffer == ld.buffer)
     for at, read in zip(map(linear, s.index), map(linear, ld.index), strict=True):
         ahead = (read - at).const * at.slope(steps.step.var)
-        if (at - read).terms or ahead > 0 or (read != at and not at.slope(steps.step.var)):
+        if (at - read).terms or ahead > 0 or (same and ahead) or (read != at and not at.slope(steps.step.var)):
             return False
     return s.guard is None

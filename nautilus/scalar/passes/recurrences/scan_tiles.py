@@ -15,6 +15,7 @@ Profitability.  A row takes the time of its memory, where steps one after anothe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nautilus.core.certificate import Certificate
@@ -26,12 +27,12 @@ from nautilus.scalar.analysis.contractions.promises import Promises, promised_ra
 from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.analysis.states.linear_states import State, linear_states, steps_back
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
-from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, expressions, extent, statements
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, expressions, extent, statements
 from nautilus.scalar.passes.recurrences.chunk_recurrences import bounded
 from nautilus.scalar.rewriting import map_kernels, nest, with_body
 
 LEAST, MOST = 64, 8192  # elements of a row
-MEMBERS = 8  # tensors of a recurrence, whose tiles share the registers of a block
+HELD = 1 << 16  # elements of all tiles of a block: 128 registers of each of 512 threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ class ScanTiles(CertifyingPass[Program]):
 def scan_states(form: Form) -> tuple[State, ...] | None:
     """The states of a recurrence whose steps are stores; None where it is no scan."""
     found = list(statements(form.step.body))
-    if len(found) > MEMBERS or any(loops or not isinstance(s, Store) or s.guard is not None for loops, s in found):
+    if not fits_tile(form.step, form.step.body) or any(
+        loops or not isinstance(s, Store) or s.guard is not None for loops, s in found
+    ):
         return None
     names = [s.buffer for _, s in found]
     states = linear_states(form) if len(set(names)) == len(names) else None
@@ -79,6 +82,14 @@ def scan_states(form: Form) -> tuple[State, ...] | None:
         if any(steps_back(form, written, ld) != 0 and not (ld.buffer == s.buffer and s.buffer in own) for ld in reads):
             return None
     return states
+
+
+def fits_tile(step: Loop, body: Sequence[Stmt]) -> bool:
+    """Whether the registers of a block hold a row of each tensor that ``body``, in the loop ``step``, accesses."""
+    found = [s for _, s in statements(tuple(body))]
+    read = {ld for s in found for e in expressions(s) for ld in loads(e) if step.var in free_vars(ld)}
+    tensors = {ld.buffer for ld in read} | {s.buffer for s in found}
+    return (extent(step) or 0) * len(tensors) <= HELD
 
 
 def along_rows(form: Form) -> bool:

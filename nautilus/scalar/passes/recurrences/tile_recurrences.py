@@ -59,7 +59,7 @@ from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
 from nautilus.scalar.rewriting import grid_chain, map_kernels, map_statements, nest, with_body
 from nautilus.scalar.rewriting.recurrence_reads import Steps
-from nautilus.scalar.rewriting.recurrence_scans import scan_form, scan_kernel
+from nautilus.scalar.rewriting.recurrence_scans import in_steps, scan_form, scan_kernel
 from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip
 from nautilus.targets.limits import limits
 
@@ -94,8 +94,9 @@ class TileRecurrences:
         def tiled(k: Kernel) -> Kernel:
             if not is_recurrence(k) or _has_tiles(k):
                 return k
-            found = step_products(k)
             step = self.fallbacks.steps(k.name)
+            k = in_steps(k) if step else k
+            found = step_products(k)
             first = step <= (WITHOUT if found else LIGHTER)
             products = found if k.name in planned else None
             kernel, stored = _tiled(program, k, first, products, 0 if step else self._clusters())
