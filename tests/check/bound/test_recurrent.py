@@ -428,3 +428,15 @@ def test_scans_that_become_recurrences_have_the_roundings_of_their_steps(order: 
         before, got[:, t] = now, total
     error = relative(got, want)
     assert error <= stated(spec)["Y"].relative < 20.0 * error
+
+
+def test_outputs_without_elements_have_no_error() -> None:
+    """A launch without rows: the other outputs keep their bounds."""
+    text = """dim B = runtime, T = 60
+input x: f32[B, T], y: f32[T]
+output h: f32[B, T], g: f32[T]
+recur h[b, t] = 0.5 * h[b, t - 1] + x[b, t] if t > 0 else x[b, 0]
+recur g[t] = 0.5 * g[t - 1] + y[t] if t > 0 else y[0]
+"""
+    found = stated(load_text(text, dims={"B": 0}, keep_runtime=True))
+    assert found["h"].relative == 0 < found["g"].relative < 1e-6

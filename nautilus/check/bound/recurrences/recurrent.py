@@ -56,6 +56,11 @@ def following_outputs(program: Spec) -> dict[str, Along]:
 def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, Bound]:
     """The bounds of the outputs ``wanted``, which need recurrences, on standard normal inputs."""
     fixed = at_sizes(program, program.samples(RUNTIME))
+    empty = {t.name for t in fixed.outputs if not volume(t.shape)}
+    if any(t.name in empty for t in wanted):  # no element has an error
+        rest = [t for t in wanted if t.name not in empty]
+        none = {t.name: Bound(0.0) for t in wanted if t.name in empty}
+        return none | (recurrent_bounds(program, precision, rest, schedule) if rest else {})
     only = replace(fixed, outputs=tuple(t for t in fixed.outputs if t.name in {w.name for w in wanted}))
     along = following(fixed)
     if not all(along[t.name].total for t in only.outputs):  # no step shows an error
