@@ -6,8 +6,8 @@ A model that needs the last token alone, a trace and the diagonal of a Gram matr
     G[i, j] = sum_m(A[m, i] * A[m, j])      D[i] = G[i, i]
 
 Where all reads have the same constant along a dimension, the tensor has that element alone there; where they have the
-same variable along two dimensions, it has one of them; and where they have a variable with at least one part in
-:data:`LEAST` less elements, from a constant on, it has those::
+same variable along two dimensions, it has one of them; and where they lie in a range with at least one part in
+:data:`LEAST` less elements, as those of ``H[T - 1 - k, o]`` for few ``k`` or of two constants, it has that range::
 
     H_read[o] = sum_i(X[T - 1, i] * W[o, i])        Y[o] = H_read[o]
     G_read[i] = sum_m(A[m, i] * A[m, i])            D[i] = G_read[i]
@@ -29,11 +29,13 @@ from nautilus.core.index.linear import linear
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def, rename_axes, size
+from nautilus.scalar.analysis.domains import prefix_of
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
 LEAST = 4
+FEW = 8  # running results that are sums of their own: of a range of more, which begins late, there is no scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class RestrictResults(CertifyingPass[Program]):
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with such tensors, and a certificate for each one."""
         certificates: list[Certificate] = []
+        given, program = program, Dead().apply(program)  # what was inlined reads all elements still
         for name in reversed(find_defs(program)):
             defs = find_defs(program)
             d = defs[name]
@@ -57,7 +60,7 @@ class RestrictResults(CertifyingPass[Program]):
             if part:
                 program, certificate = _restricted(program, d, part, readers)
                 certificates.append(certificate)
-        return (Dead().apply(program), tuple(certificates)) if certificates else (program, ())
+        return (Dead().apply(program), tuple(certificates)) if certificates else (given, ())
 
 
 #: for each axis with fewer elements: its place along the axis, as an expression of the axes that are left, and the axis
@@ -69,6 +72,8 @@ def _part(d: Def, reads: Sequence[tuple[Def, Load]]) -> Part:
     out: dict[str, tuple[Expr, Axis | None]] = {}
     if not reads:
         return out
+    bound = prefix_of(d)
+    running = None if bound is None else bound.into
     for k, a in enumerate(d.par):
         places = {ld.index[k] for _, ld in reads}
         n = size(a)
@@ -79,7 +84,7 @@ def _part(d: Def, reads: Sequence[tuple[Def, Load]]) -> Part:
             out[a.name] = (place, None)
         elif same:
             out[a.name] = (Var(d.par[same[0]].name), None)
-        elif (found := _slice(reads, k, n)) is not None:
+        elif (found := _slice(reads, k, n)) is not None and (a.name != running or found[1] <= FEW):
             first, count = found
             out[a.name] = (calc("add", Var(a.name), first) if first else Var(a.name), replace(a, extent=count))
     return out
@@ -93,19 +98,24 @@ def _same(reads: Sequence[tuple[Def, Load]], d: Def, j: int, k: int) -> bool:
 
 
 def _slice(reads: Sequence[tuple[Def, Load]], k: int, n: int) -> tuple[int, int] | None:
-    """The first of ``n`` positions along dimension ``k`` that ``reads`` have, and their number; None for most."""
-    firsts, count = set[int](), 0
+    """The first of ``n`` positions along dimension ``k`` that ``reads`` have, and their number; None for most.
+
+    A condition excludes reads outside of the tensor.
+    """
+    low, high = n, -1
     for r, ld in reads:
         form = linear(ld.index[k])
-        match [*form.terms.items()]:
-            case [(Var(name=name), 1)] if (axis := r.axis(name)) is not None and (own := size(axis)) is not None:
-                firsts.add(form.const)
-                count = max(count, own)
-            case _:
+        first = last = form.const
+        for atom, factor in form.terms.items():
+            axis = r.axis(atom.name) if isinstance(atom, Var) else None
+            most = None if axis is None else size(axis)
+            if most is None:
                 return None
-    first = firsts.pop()
-    inside = not firsts and 0 <= first <= n - count
-    return (first, count) if inside and count * LEAST <= n * (LEAST - 1) else None
+            ends = (0, factor * (most - 1))
+            first, last = first + min(ends), last + max(ends)
+        low, high = min(low, max(first, 0)), max(high, min(last, n - 1))
+    count = high - low + 1
+    return (low, count) if count > 0 and count * LEAST <= n * (LEAST - 1) else None
 
 
 def _restricted(program: Program, d: Def, part: Part, readers: Sequence[Def]) -> tuple[Program, Certificate]:
