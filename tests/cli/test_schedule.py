@@ -92,7 +92,7 @@ MAPPING, AXES = "kernels.0.mapping.", "kernels.0.axes."
         (MAPPING + "warps", [2, 1], 0, ""),
         (MAPPING + "raster_order", "natural", 0, ""),
         ("factor", False, 0, ""),
-        (MAPPING + "stages", 60, 4, "shared memory of a block"),
+        (MAPPING + "stages", 60, 4, "bytes of shared memory are needed, but a block may have"),
         (MAPPING + "stages", -1, 4, "kernel C: mapping: stages is -1, not 0 to 64"),
         (MAPPING + "warps", [0, 1], 4, "warps is 0 x 1, not 1 or more"),
         (MAPPING + "warps", [64, 1], 4, "warps are 64 x 1"),
