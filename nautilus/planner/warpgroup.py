@@ -139,9 +139,8 @@ def gemm(
         return None
     sides = {x for s in (row, column) for x, _, _ in s.axes}
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
-    scaled = any(scaled_product(d) is not None for d in products)
+    scaled, kinds = any(scaled_product(d) is not None for d in products), max(1, len(stored_kinds(unified)))
     twice = operand in SHORT or scaled
-    kinds = max(1, len(stored_kinds(unified)))
     best: tuple[float, Tile, int] | None = None
     for tile in TILES:
         n = tile.columns // dots
