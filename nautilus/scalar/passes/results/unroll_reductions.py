@@ -128,7 +128,8 @@ def _has_few_terms(d: Def) -> bool:
 
 
 def _is_plain(d: Def) -> bool:
-    return d.op is not None and d.scatter is None and d.at is None and d.buffer.dtype.compute is d.value.dtype
+    placed = d.at is None or d.buffer.space is not Space.TEMP  # readers of a temp read it at its own axes
+    return d.op is not None and d.scatter is None and placed and d.buffer.dtype.compute is d.value.dtype
 
 
 def _has_conditions(d: Def) -> bool:
