@@ -124,8 +124,8 @@ _ROOTS = (
     _function(
         "sqrt", "square root", "sqrt(2)",
         numpy="np.sqrt", python=math.sqrt, interval=iv.sqrt, ulps=(1, 0.5), slots=3, special=1,
-        issued=13, branches=True,
-        integer=3, derivative=("0.5 * rsqrt(x)",), singular=Singular("x", 0.5, one_sided=True), native="float",
+        c=Call("root", "sqrt"), issued=13, integer=6, derivative=("0.5 * rsqrt(x)",),
+        singular=Singular("x", 0.5, one_sided=True), native="float",
         approximations=(Approximation("sqrt.approx.f32", "sqrt_approx", ulps=2, slots=4, special=1),),
     ),
     _function(

@@ -55,6 +55,16 @@ __device__ __forceinline__ float atan2_approx(float y, float x) {
     return copysignf(p, y);
 }"""
 
+#: the operations of the library's code, which has a call instead of the choices for zeros and small numbers
+ROOT: Final = """\
+// The square root, correctly rounded, without a branch.
+__device__ __forceinline__ float root(float x) {
+    const bool small = x < 0x1p-101f;
+    const float s = small ? x * 0x1p64f : x, r = rsqrt_approx(s), g = s * r;
+    const float y = fmaf(fmaf(-g, g, s), 0.5f * r, g);
+    return x == 0.0f || x == __int_as_float(0x7f800000) ? x : small ? y * 0x1p-32f : y;
+}"""
+
 HYPOT: Final = """\
 // The length of (x, y) to 4 ulp.
 __device__ __forceinline__ float hypot_approx(float x, float y) {

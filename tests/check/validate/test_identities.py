@@ -215,3 +215,10 @@ def test_reductions_over_one_axis_have_the_same_elements() -> None:
     )
     (found,) = MarkUndefined().derive(lower(spec))[1]
     assert decide(found.before, found.after, found.conditions).status == "proved"
+
+
+def test_elements_may_be_inside_of_a_reduction_on_one_side_alone() -> None:
+    """Such a side keeps its elements where the other one has unknowns, which refutes nothing."""
+    before = parse_expr("sum[k: 2](B[k * 2 + n] * A[(m - k) % 512])", BUFFERS, PARAMS)
+    after = parse_expr("B[0 * 2 + n] * A[(m - 0) % 512] + B[1 * 2 + n] * A[(m - 1) % 512]", BUFFERS, PARAMS)
+    assert decide(before, after).ok

@@ -113,3 +113,25 @@ def test_functions_of_angles(name: str, error: int, tmp_path: Path) -> None:
     ends = np.isnan(found) & np.isnan(expected)
     assert np.all(ends | (np.abs(found - expected) <= FUNCTIONS[name].ulps[0] * ulp))
     assert np.all(ends | (np.signbit(found) == np.signbit(expected)))
+
+
+@pytest.mark.skipif(GXX is None, reason="g++ is not on PATH")
+@pytest.mark.parametrize("error", [-1, 1])
+def test_roots_are_correctly_rounded(error: int, tmp_path: Path) -> None:
+    """Or almost so, as the error of the reciprocal root is drawn here; small numbers and ends included."""
+    texts = [helper(n).text for n in closure(["root"]) if n != "rsqrt_approx"]
+    source = [HOST.replace("ERROR", str(error)), *texts, MAIN.replace("CALL", "root(v[0])")]
+    (tmp_path / "f.cpp").write_text("\n".join(source))
+    subprocess.run([str(GXX), "-O2", "-ffp-contract=off", "-o", tmp_path / "f", tmp_path / "f.cpp"], check=True)
+    rng = np.random.default_rng(0)
+    drawn = rng.uniform(1, 4, 20000) * 4.0 ** rng.integers(-74, 63, 20000)
+    ends = [*ENDS, -1.0, 25.0, 9.0, 2.0**-101, np.nextafter(np.float32(2.0**-101), np.float32(0)), 3.4e38]
+    given = np.array([*ends, *(-x for x in ENDS), *drawn], np.float32)
+    pairs = np.stack([given, given], -1)
+    done = subprocess.run([tmp_path / "f"], input=pairs.tobytes(), capture_output=True, check=True)
+    found = np.frombuffer(done.stdout, np.float32).astype(np.float64)
+    with np.errstate(all="ignore"):
+        expected = np.sqrt(given.astype(np.float64))
+        near = np.abs(found - expected) <= 0.5001 * np.spacing(expected.astype(np.float32))
+    assert np.all(near | (found == expected) | (np.isnan(found) & np.isnan(expected)))
+    assert np.all(np.isnan(expected) | (np.signbit(found) == np.signbit(expected)))

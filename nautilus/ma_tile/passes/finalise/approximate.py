@@ -6,8 +6,8 @@ states its error; those for narrow outputs only belong to ``hardware-math``.  Th
 earlier passes rewrite the exact functions.
 
 The division of two f32 numbers that rounds once has a branch for quotients that may be subnormal.  Quotients of 0 take
-it too, and these are frequent: most intersections of pairs of boxes are empty.  The square root has one as well, and no
-load moves across it.  A quotient or a root that is reduced, or that an operation reads which rounds, and that is
+it too, and these are frequent: most intersections of pairs of boxes are empty.  The square root takes three times as
+many instructions.  A quotient or a root that is reduced, or that an operation reads which rounds, and that is
 neither stored by itself nor carried to the next iteration of a loop, has the function without a branch, and so has one
 that is stored, if the error of an exponential or another such function is in an operand::
 
@@ -54,7 +54,7 @@ from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 APPROXIMATIONS: Mapping[str, str] = {
     f.name: a.function for f in FUNCTIONS.values() for a in f.approximations if a.function and not a.narrow
 }
-_ONCE = ("div", "sqrt")  # they round once, by a branch
+_ONCE = ("div", "sqrt")  # they round once
 _LOGARITHMS = ("log2", "log1p")
 _BITS = 16  # a rounding to a float of so many bits hides the error of an approximate logarithm
 

@@ -23,6 +23,9 @@ The results for each vector are as few as its elements, or :data:`SIDE`, and :da
 matrix units multiply in parts: points in the coordinates of several cameras.  Other operands have :data:`SMALL` times
 fewer elements than the tensor.  Readers read a temp about once, because they compute it again (:data:`AGAIN`).
 
+The pass runs again after ``split-residues``, where the taps of each phase of an upsampling filter or of an inverse
+wavelet are such a matrix.  Their results are at places of their own, ``X[b, 2 * m + r]``, which an output may have.
+
 So are products of tiny matrices of f32, of which each of :data:`BATCH` points or more has its own, such as rotations.
 A block for each point would have one tile with few elements.
 
@@ -128,7 +131,8 @@ def _has_few_terms(d: Def) -> bool:
 
 
 def _is_plain(d: Def) -> bool:
-    return d.op is not None and d.scatter is None and d.at is None and d.buffer.dtype.compute is d.value.dtype
+    placed = d.at is None or d.buffer.space is not Space.TEMP  # readers of a temp read it at its own axes
+    return d.op is not None and d.scatter is None and placed and d.buffer.dtype.compute is d.value.dtype
 
 
 def _has_conditions(d: Def) -> bool:
