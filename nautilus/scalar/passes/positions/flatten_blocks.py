@@ -1,4 +1,4 @@
-"""``join-blocks``: scores of blocks or windows have one axis for all positions in them, as those of a tensor have.
+"""``flatten-blocks``: scores of blocks or windows have one axis for all positions in them, as those of a tensor have.
 
 Attention over blocks that a list chooses has an axis for the list and one for the positions of a block, and sums over
 both::
@@ -37,10 +37,10 @@ SEVERAL = 2  # reductions over both axes; a single one may have a kernel with tw
 
 
 @dataclass(frozen=True, slots=True)
-class JoinBlocks:
-    """The pass ``join-blocks``, which has no options."""
+class FlattenBlocks:
+    """The pass ``flatten-blocks``, which has no options."""
 
-    name = "join-blocks"
+    name = "flatten-blocks"
 
     def apply(self, program: Program) -> Program:
         """The program with one axis for the positions of chosen blocks; the same object where there are none."""
