@@ -129,7 +129,11 @@ SCALAR = Stage(
         *("windows.join_shifts:JoinShifts", "windows.separate_windows:SeparateWindows"),
         "axes.separate_digits:SeparateDigits",
         *("operands.order_contractions:OrderContractions", "simplify:Simplify", "axes.join_sums:JoinSums"),
-        *("operands.join_groups:JoinGroups", "operands.join_digits:JoinDigits", "positions.join_blocks:JoinBlocks"),
+        *(
+            "operands.join_groups:JoinGroups",
+            "operands.join_digits:JoinDigits",
+            "positions.flatten_blocks:FlattenBlocks",
+        ),
         *("windows.restrict_products:RestrictProducts", "results.sink_gathers:SinkGathers"),
         *("axes.add_unit_axes:AddUnitAxes", "operands.scale_products:ScaleProducts"),
         *("narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes", "axes.collapse_axes:CollapseAxes"),

@@ -28,6 +28,7 @@ from nautilus.ma_tile.ir.ops import ForOp, Frag, LetOp, MatrixLoad, MemKernel, M
 from nautilus.ma_tile.ir.traverse import bound, deep_touch, each_planned_kernel, rebuild
 from nautilus.ma_tile.passes.mma.pipeline_mma import most_iterations, pipeline
 from nautilus.ma_tile.rewriting.renaming import Names, each_block, layout_name
+from nautilus.targets.limits import WGMMA_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,10 @@ class _Hold:
         return tuple(out)
 
     def _mma(self, op: MemOp, fixed: frozenset[Slot]) -> MemOp:
-        """``op``, its left operand from registers if it is one of ``fixed`` and of a 16-bit type."""
+        """``op``, its left operand from registers if it is one of ``fixed`` and of a 16-bit type, with rows of one MMA.
+
+        ldmatrix has no fragment of several MMAs, whose rows a warp has apart.
+        """
         if not (isinstance(op, MmaOp) and is_wgmma(op)) or op.a not in fixed or op.is_async:
             return op
         assert isinstance(op.a, Slot)
@@ -100,6 +104,8 @@ class _Hold:
             return op
         (depth,) = (a for a in buffer.axes if a.name == op.over)
         (rows,) = (a for a in buffer.axes if a.name != op.over)
+        if rows.size != WGMMA_ROWS:
+            return op
         whole = wg_a_layout(op.instr, rows.name, depth.name, rows.size, depth.size)
         layout = layout_name(self.layouts, whole, f"held_{depth.name}")
         key = (op.a, op.over, layout)

@@ -14,7 +14,7 @@ column is computed twice.
 Columns may also be constant positions of an axis of their own, ``Y[m, 0, f]`` and ``Y[m, 1, f]``, and what is made from
 them at each position may be more than one definition, as a softmax is (:mod:`nautilus.scalar.analysis.positions`).
 Each definition becomes one for each position then.  So it does where the positions are every second one of an axis, or
-its halves, ``Y[2 * m, f]`` and ``Y[2 * m + 1, f]`` (:mod:`nautilus.scalar.analysis.interleaved`).
+its halves, ``Y[2 * m, f]`` and ``Y[2 * m + 1, f]`` (:mod:`nautilus.scalar.rewriting.interleaved`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
-from nautilus.scalar.analysis.interleaved import find_members, in_groups
 from nautilus.scalar.analysis.positions import Chain, find_chain, written_out
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.inline import can_inline, replace_reads
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import all_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting.interleaved import find_members, in_groups
 
 _PLACES = 2  # columns of one result: tiles of more products are narrow
 

@@ -112,6 +112,28 @@ module narrow target sm_90a {
 ; CHECK-NEXT: for t
 ; CHECK: mma wgmma.f16 %[[A]], smem sb[0]
 
+; CASE: rows of several MMAs stay, because a warp has them apart
+; RUN: register-operands {"register_operands": true}
+; UNCHANGED
+module wide target sm_90a {
+  input A: f16[128, 64]
+  input B: f16[128, 64]
+  output C: f32[128, 64]
+  kernel wide grid 1 warps 4 min_blocks 1 {
+    layout #acc = reg(n:2x1, i:2x8, n:8x8, i:2x64) lane(n:4x2, i:8x1) warp(i:4x16)
+    smem sa : f16[i: 128, k: 64] stages 1 swizzle 128 pad 0 @ 0
+    smem sb : f16[n: 64, k: 64] stages 1 swizzle 128 pad 0 @ 16384
+    %zero = const 0.0 : f32[i: 128, n: 64] #acc
+    tma.load sa[0] swizzle 128, A[i, k]
+    %c = for t in 0..2 carry(%acc = %zero) {
+      tma.load sb[0] swizzle 128, B[t * 64 + n, k]
+      %next = mma wgmma.f16 smem sa[0] swizzle 128, smem sb[0] swizzle 128 + %acc over k : f32[i: 128, n: 64] #acc
+      yield %next
+    }
+    st.global C[i, n], %c vec 2
+  }
+}
+
 ; CASE: beside an operand made in the same iteration it is refused
 ; ptxas would give both operands the same registers.
 ; INPUT: rescaled.ma

@@ -1,4 +1,4 @@
-"""``join-blocks``: scores of chosen blocks have one axis for all positions in them, as those of a whole tensor have.
+"""``flatten-blocks``: scores of blocks or windows have one axis for all positions in them, as those of a tensor have.
 
 Attention over blocks that a list chooses has an axis for the list and one for the positions of a block, and sums over
 both::
@@ -10,8 +10,11 @@ one loop, whose steps are parts of a block::
 
     S[i, j] = sum[d](Q[i, d] * K[at[i // W, j // W] * W + j % W, d])    ;    m[i] = max[j](S[i, j])
 
-The pass begins at a product of matrices of which an operand has an axis ``s`` in the index of a load alone, and an axis
-``w`` beside it.  All that reads its elements has or reduces both axes, at their own positions.
+So have the lines and columns of a window, ``K[y, r, x, c, d]``, which are not side by side in memory; those that are
+become one axis elsewhere (``collapse-axes``).
+
+The pass begins at a product of matrices of which one operand alone has both axes.  All that reads its elements has or
+reduces both, at their own positions, and several reductions do, as those of a softmax.
 """
 
 from __future__ import annotations
@@ -30,14 +33,14 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import find_defs, put_defs
 
-LEAST = 8  # positions of a block, so that a step of the loop has few blocks
+SEVERAL = 2  # reductions over both axes; a single one may have a kernel with two loops
 
 
 @dataclass(frozen=True, slots=True)
-class JoinBlocks:
-    """The pass ``join-blocks``, which has no options."""
+class FlattenBlocks:
+    """The pass ``flatten-blocks``, which has no options."""
 
-    name = "join-blocks"
+    name = "flatten-blocks"
 
     def apply(self, program: Program) -> Program:
         """The program with one axis for the positions of chosen blocks; the same object where there are none."""
@@ -57,24 +60,26 @@ def _blocks(d: Def, defs: Mapping[str, Def]) -> dict[str, tuple[int, int]] | Non
     """Definition -> its dimensions for blocks and for the positions of a block, from the product ``d`` on."""
     if not multiplies_matrices(d) or not is_plain(d):
         return None
-    for s in range(len(d.par)):
-        for w in range(len(d.par)):
-            if s != w and _are_chosen(d, d.par[s], d.par[w]) and (found := _chain(d, (s, w), defs)) is not None:
-                return found
+    pairs = [(s, w) for s in range(len(d.par)) for w in range(len(d.par)) if s != w and _share(d, d.par[s], d.par[w])]
+    chosen = [(s, w) for s, w in pairs if _is_chosen(d, d.par[s])]
+    for s, w in chosen or [(s, w) for s, w in pairs if s < w]:
+        if not _is_chosen(d, d.par[w]) and (found := _chain(d, (s, w), defs)) is not None:
+            return found
     return None
 
 
-def _are_chosen(d: Def, s: Axis, w: Axis) -> bool:
-    """Whether an operand of ``d`` has the axis ``s`` in indices of loads alone, and the axis ``w`` beside them."""
-    length = size(w)
-    if size(s) is None or length is None or length < LEAST:
-        return False
-    for ld in d.reads():
-        chosen = {x for e in ld.index for x in loads(e) if s.name in free_vars(x)}
-        plain = {n for e in ld.index for n in _without(e, chosen)}
-        if chosen and s.name not in plain and w.name in plain and not any(w.name in free_vars(x) for x in chosen):
-            return True
-    return False
+def _share(d: Def, s: Axis, w: Axis) -> bool:
+    """Whether one operand of ``d`` has the axes ``s`` and ``w`` beside other tensors, and no other one has either."""
+    names, places = {s.name, w.name}, {x for ld in d.reads() for e in ld.index for x in loads(e)}
+    having = [ld for ld in d.reads() if names & free_vars(ld) and ld not in places]
+    whole = all(size(a) is not None for a in (s, w)) and bool(having)
+    return whole and all(names <= free_vars(ld) for ld in having) and len({ld.buffer for ld in having}) == 1
+
+
+def _is_chosen(d: Def, s: Axis) -> bool:
+    """Whether ``s`` is in the indices of loads in indices alone."""
+    found = [(x, e) for ld in d.reads() for e in ld.index for x in loads(e) if s.name in free_vars(x)]
+    return bool(found) and all(s.name not in _without(e, {x for x, _ in found}) for ld in d.reads() for e in ld.index)
 
 
 def _without(e: Expr, left_out: set[Load]) -> set[str]:
@@ -86,7 +91,11 @@ def _without(e: Expr, left_out: set[Load]) -> set[str]:
 
 def _chain(d: Def, first: tuple[int, int], defs: Mapping[str, Def]) -> dict[str, tuple[int, int]] | None:
     places, todo, pairs = {d.name: first}, [d.name], dict[str, tuple[Axis, Axis]]()
-    extents = [size(d.par[at]) for at in first]
+    extents, reductions, apart = (
+        [size(d.par[at]) for at in first],
+        set[str](),
+        not _side_by_side(d, d.par[first[0]], d.par[first[1]]),
+    )
     while todo:
         name = todo.pop()
         for r, ld in ((x, ld) for x in defs.values() for ld in x.reads() if ld.buffer == name):
@@ -100,7 +109,19 @@ def _chain(d: Def, first: tuple[int, int], defs: Mapping[str, Def]) -> dict[str,
                 todo += [r.name] if r.name not in (name, *todo) else []
             elif not all(a in r.red for a in pair) or r.scatter is not None:
                 return None
-    return places
+            else:
+                reductions.add(r.name)
+                apart = apart or not _side_by_side(r, *pair)
+    return places if apart and len(reductions) >= SEVERAL else None
+
+
+def _side_by_side(d: Def, s: Axis, w: Axis) -> bool:
+    """Whether all tensors that ``d`` reads have ``w`` right after ``s``, so that a view has one axis for both."""
+    for ld in (ld for ld in d.reads() if {s.name, w.name} & free_vars(ld)):
+        at = [n for n, e in enumerate(ld.index) if e == Var(s.name)]
+        if len(at) != 1 or ld.index[at[0] + 1 : at[0] + 2] != (Var(w.name),):
+            return False
+    return True
 
 
 def _pair(r: Def, ld: Load, at: tuple[int, int]) -> tuple[Axis, Axis] | None:
