@@ -162,8 +162,7 @@ def gemm(
             continue
         merit = tile.merit if n % CHUNK == 0 else NARROW_MERIT * tile.merit
         tiles = others * row.count(row.tiles(tile.rows)) * column.count(column.tiles(n))
-        unit = 1 if row.lines or column.lines else limits.multiprocessors  # larger images have many waves
-        score = merit * useful(others * rows * columns, tiles, tile.rows * n, unit)
+        score = merit * useful(others * rows * columns, tiles, tile.rows * n, wave(limits, row, column))
         if best is None or score > best[0]:
             best = (score, tile, stages)
     if best is None:
@@ -273,6 +272,11 @@ def gemms_one_by_one(
         pipeline_mma=False,
     )  # fmt: skip
     return with_tiles(plan, {row: rows, column: columns} | dict.fromkeys(loops, STEP), mapping)
+
+
+def wave(limits: Limits, row: Side, column: Side) -> int:
+    """Tiles of a wave; 1 where images are of any size, of which larger ones have many waves."""
+    return 1 if row.lines or column.lines else limits.multiprocessors
 
 
 def useful(elements: int, tiles: int, area: int, multiprocessors: int) -> float:

@@ -28,6 +28,7 @@ from nautilus.planner.warpgroup import (
     rasterised,
     registers,
     useful,
+    wave,
     with_tiles,
 )
 from nautilus.scalar.analysis.axes import Unified
@@ -78,8 +79,7 @@ def gemm_in_parts(
         left, right = cut(n, line)
         count = others * left.count(left.tiles(m)) * right.count(right.tiles(n))
         elements = others * row.extent * column.extent
-        unit = 1 if row.lines or column.lines else limits.multiprocessors
-        return rate * merit * useful(elements, count, m * n, unit)
+        return rate * merit * useful(elements, count, m * n, wave(limits, row, column))
 
     best = max(((t, line, merit) for line, merit in LINES for t in tiles), key=share)
     (rows, columns, _), line, _ = best

@@ -53,6 +53,7 @@ LANES = 32  # least number of results along the last axis, which neighbouring th
 LINES = 8  # results along another axis at least: neighbours share most of their windows there
 BLOCK_TERMS = 16384  # largest number of terms of a block
 VECTORS = 4  # least number of vectors of channels of neighbouring threads
+MEMBERS = 4  # results of a window that are contiguous, at most, such as those of the filters of a channel
 NEIGHBOURS = 4  # results of a thread along an axis, whose windows overlap
 HELD, HELD_RESULTS = 512, 64  # terms of the windows of one thread along vectors, and results
 HELD_APART = 128  # terms of those that have no element in common
@@ -180,7 +181,8 @@ class Vectors:
     """Windows along ``positions`` of vectors of ``width`` elements along ``channels``.
 
     ``lines``: the axis along which windows of other positions share whole lines; empty where there is none.  ``apart``:
-    the elements of a window are anywhere, as in rows that another tensor chooses.
+    the elements of a window are anywhere, as in rows that another tensor chooses.  ``members``: the contiguous axis of
+    the results, where it has few that share a window each; empty where there is none.
     """
 
     channels: str
@@ -188,6 +190,7 @@ class Vectors:
     width: int
     lines: str = ""
     apart: bool = False
+    members: str = ""
 
     def tiles(self, extents: Mapping[str, int], terms: int) -> tuple[dict[str, int], int]:
         """The tiles of a block of at most :data:`MIN_WARPS` warps, and its warps.  ``terms``: of a window."""
@@ -196,12 +199,14 @@ class Vectors:
         across = min(threads, floor_pow2(count))
         across = fitting(count, across, min(across, VECTORS), WASTE) or across
         most = HELD_APART // terms if self.apart else min(HELD // terms, HELD_RESULTS)
-        held = floor_pow2(max(1, most // self.width))
+        results = ceil_pow2(extents[self.members]) if self.members else 1
+        held = floor_pow2(max(1, most // (self.width * results)))
         room = held * (threads // across)
         lines = min(NEIGHBOURS, held, ceil_pow2(extents[self.lines])) if self.lines else 1
         down = min(room // lines, ceil_pow2(extents[self.positions]))
         tiles = dict.fromkeys(extents, 1) | {self.channels: across * self.width, self.positions: down}
         tiles |= {self.lines: lines} if self.lines else {}
+        tiles |= {self.members: results} if self.members else {}
         return tiles, max(1, across * down * lines // held // 32)
 
 
@@ -271,9 +276,18 @@ def _vectors(d: Def, extents: Mapping[str, int]) -> Vectors | None:
             positions = max(sliding[-1])
             lines = [x for names in sliding[:-1] for x in names if x not in (positions, last.name)]
             apart = any(loads(e) for e in ld.index)
-            found = Vectors(last.name, positions, width, lines[-1] if lines and not apart else "", apart)
+            members = _members(d, ld, {positions, *lines}, extents)
+            found = Vectors(last.name, positions, width, lines[-1] if lines and not apart else "", apart, members)
             return found if last.name != positions and width > 1 else None
     return None
+
+
+def _members(d: Def, operand: Load, others: Collection[str], extents: Mapping[str, int]) -> str:
+    """The contiguous axis of the results of ``d``, where few of them share each window of ``operand``, or ""."""
+    last = d.index[-1] if d.index else None
+    if not isinstance(last, Var) or last.name in {*free_vars(operand), *others}:
+        return ""
+    return last.name if 1 < extents[last.name] <= MEMBERS else ""
 
 
 def result_tiles(order: Iterable[str], extents: Mapping[str, int], most: int) -> dict[str, int]:

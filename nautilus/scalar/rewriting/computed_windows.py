@@ -7,9 +7,11 @@ Every tap computes the element of an operand again, and no copy unit loads it::
     Y_places[b, c, u, v] = relu(X[b, c, u, v] * g[c])
     Y[b, k, y, x] sum= Y_places[b, c, y + r, x + s] * F[k, c, r, s]
 
-So does a factor beside windows of a tensor, such as a basis of a transform that is computed from positions.  The type
-of the tensor is the one that the product reads, so that nothing is rounded twice.  The operand is stored where each
-element is one of :data:`AGAIN` terms at least, the product has :data:`TERMS`, and every place is an element of the
+So does a tensor that is read at a function of the position, as with reflected or circular padding, and a factor beside
+windows of a tensor, such as a basis of a transform that is computed from positions.
+
+The type of the tensor is the one that the product reads, so that nothing is rounded twice.  The operand is stored where
+each element is one of :data:`AGAIN` terms at least, the product has :data:`TERMS`, and every place is an element of the
 tensors that it is computed from.
 """
 
@@ -20,6 +22,7 @@ from dataclasses import replace
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, loads
 from nautilus.core.expr.products import strip_conversions
+from nautilus.core.index.linear import linear
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, points
@@ -44,7 +47,7 @@ def _stored(program: Program, name: str, side: int, in_parts: bool) -> Program:
     if dense_product(d) is None or not isinstance(d.value, Op):
         return program
     factor = d.value.args[side]
-    dtype = _dtype(factor, in_parts)
+    dtype = _dtype(factor, in_parts) or _padded(factor, in_parts)
     found = None if dtype is None else window_places(d, factor) or _beside_windows(d, factor, d.value.args[1 - side])
     if dtype is None or found is None or all(a.name in found.positions for a in found.red):
         return program  # without channels, a tile has the rows of a Toeplitz matrix
@@ -82,6 +85,15 @@ def _beside_windows(d: Def, factor: Expr, other: Expr) -> Places | None:
 
     tensor = isinstance(strip_conversions(other), Load)
     return Places(factor, None, d.par, d.red, {}) if tensor and slides(other) and not slides(factor) else None
+
+
+def _padded(factor: Expr, in_parts: bool) -> DType | None:
+    """The type of a tensor that is read at functions of positions, as with reflected padding; None for others."""
+    ld = strip_conversions(factor)
+    atoms = (a for e in (ld.index if isinstance(ld, Load) else ()) for a in linear(e).terms)
+    if not any(not isinstance(a, Var) and not loads(a) for a in atoms):
+        return None
+    return ld.dtype if ld.dtype.is_half or (ld.dtype is DType.F32 and in_parts) else None
 
 
 def _dtype(factor: Expr, in_parts: bool) -> DType | None:

@@ -5,18 +5,21 @@ The dimension of an input or output keeps its place in memory (:attr:`~nautilus.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, rewrite, walk
+from nautilus.core.expr.products import matrix_product, strip_conversions
 from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.schedule import PackPlan
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size, slides
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import axis_assumptions, find_defs, kernel_of
+
+COLUMNS = 64  # of a tile of a product, at least
 
 
 def viewed(program: Program, size: int) -> Program:
@@ -70,7 +73,8 @@ def read_by_digits(program: Program) -> PackPlan | None:
     """The axis of a temp that a definition reads at ``B * x + y`` with axes ``x`` and ``y``, with the extent B of y.
 
     Every other read of the temp is at such digits as well, or at an axis as a whole.  A filter along the axis, whose
-    neighbouring results read neighbours in a tensor, keeps it whole.
+    neighbouring results read neighbours in a tensor, keeps it whole, and so does a product that has rows or columns
+    along it, where groups of them are less than :data:`COLUMNS`.
     """
     defs = find_defs(program)
     for name, d in defs.items():
@@ -85,6 +89,7 @@ def read_by_digits(program: Program) -> PackPlan | None:
             whole = size(axis) or 0
             if (
                 b
+                and (b >= COLUMNS or not _is_side(d, axis.name, defs))
                 and whole % b == 0
                 and b < whole
                 and all(isinstance(e, Var) or digits_of(r, e, b) is not None for r, e in reads)
@@ -99,6 +104,18 @@ def _slides(d: Def, axis: str) -> bool:
     The positions of tiles of such a product are those of neighbours in an operand.
     """
     return slides(d, {axis}, {a.name for a in d.red})
+
+
+def _is_side(d: Def, axis: str, defs: Mapping[str, Def]) -> bool:
+    """Whether ``d`` has the elements of a product along the rows or columns ``axis``, of which tiles have many."""
+    own = tuple(Var(a.name) for a in d.par)
+    made = [d] if d.is_reduction else [defs[ld.buffer] for ld in d.reads() if ld.buffer in defs and ld.index == own]
+    for x in made:
+        found = matrix_product(strip_conversions(x.value), [a.name for a in x.par]) if x.op == "sum" else None
+        place = next(n for n, a in enumerate(d.par) if a.name == axis)
+        if found is not None and x.par[place].name in found.rows | found.columns:
+            return True
+    return False
 
 
 def last_digit(d: Def, e: Expr) -> int | None:

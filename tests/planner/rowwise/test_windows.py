@@ -147,6 +147,8 @@ def test_a_thread_has_windows_of_several_positions_along_vectors() -> None:
     assert chosen.tiles({"x": 4096, "c": 4096}, 8) == ({"x": 2, "c": 1024}, 4)
     lines = Vectors("c", "x", 8, "y")  # a block has windows of several lines
     assert lines.tiles({"y": 56, "x": 56, "c": 256}, 9) == ({"y": 4, "x": 4, "c": 256}, 4)
+    filters = Vectors("c", "x", 8, "y", members="m")  # a thread has the results of all filters of a channel
+    assert filters.tiles({"y": 28, "x": 28, "c": 128, "m": 2}, 9) == ({"y": 2, "x": 8, "c": 128, "m": 2}, 4)
     (kernel,) = compiled(LAST.replace("90", "1024")).modules["ma-tile"].kernels
     held = {str(f) for f in kernel.layouts.values()}
     assert "reg(c:8x1, u:11x1) lane(c:32x8) warp(c:4x256)" in held  # eight windows of four elements

@@ -2,7 +2,8 @@
 
 The operand of a convolution depends on the position ``y`` of a result and on a tap ``r`` by ``y + r - 1`` alone, and so
 does the condition that it is inside of a tensor.  With one axis for the place, from 0 to the number of places, the
-operand is computed once for each element, and not for each of its terms.
+operand is computed once for each element, and not for each of its terms.  So is a tensor that is read at a function of
+the position, as in reflected, repeated and circular padding.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Op, Var, free_vars, loads, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, children, free_vars, loads, substitute
 from nautilus.core.index.linear import Linear, linear
 from nautilus.core.index.simplify import TRUE, simplify
 from nautilus.core.records import dataclass
@@ -69,14 +70,22 @@ def _positions(d: Def, element: Expr) -> Iterator[Expr]:
     """The positions in ``element`` that an axis of the result and a reduced one move, those of one place once."""
     par, red = ({a.name for a in axes} for axes in (d.par, d.red))
     seen = set[Linear]()
-    for ld in loads(element):
-        for e in ld.index:
-            form = linear(e)
-            plain = all(isinstance(a, Var) for a in form.terms)
-            moves = Linear(form.terms)
-            if plain and moves not in seen and free_vars(e) & par and free_vars(e) & red:
-                seen.add(moves)
-                yield e
+    for e in (x for ld in loads(element) for index in ld.index for x in _sums(index)):
+        moves = Linear(linear(e).terms)
+        if moves not in seen and free_vars(e) & par and free_vars(e) & red:
+            seen.add(moves)
+            yield e
+
+
+def _sums(e: Expr) -> Iterator[Expr]:
+    """The sums of axes in the position ``e``, such as ``y + r - 1`` in the reflected one ``abs(y + r - 1)``."""
+    form = linear(e)
+    if all(isinstance(a, Var) for a in form.terms):
+        yield e
+        return
+    for a in form.terms:
+        if not isinstance(a, Load):
+            yield from (x for child in children(a) for x in _sums(child))
 
 
 def _place(e: Expr, guard: Sequence[Expr], sizes: Mapping[str, int]) -> tuple[int, int] | None:

@@ -46,7 +46,7 @@ from nautilus.targets.memory_rates import LAUNCH
 from nautilus.targets.records import DEFAULT_TARGET
 
 SHARE = 0.8  # time of the joint product, at most, as a share of that of the small ones
-LEAST = 4  # columns, and terms of one tap, of the smallest matrices: others are sums of a few products
+LEAST = 2  # columns, and terms of one tap, of the smallest matrices: others are sums of a few products
 FILLED = 64  # columns and terms with which a product fills the tiles
 
 

@@ -37,8 +37,9 @@ temp of f32.  An operand is stored where
   contiguous axis is none of the tile, so that elements are loaded one by one; each element is a reduction of other
   terms, such as a sum of gathered rows, which its kernel then stores in 16 bits; both operands are computed from
   products, of which a kernel has one in registers; an element is computed from its position alone (the cosines of a
-  Fourier transform, the signs of a Hadamard matrix); rows of 16-bit elements are no multiple of 16 bytes and the target
-  has warpgroup MMAs (1000 x 1001 x 1003 takes 31.6 us by warps on an H200);
+  Fourier transform, the signs of a Hadamard matrix); rows of 16-bit elements are no multiple of 16 bytes, or those of 8
+  bits are not along the contracted axis, and the target has warpgroup MMAs (1000 x 1001 x 1003 takes 31.6 us by warps
+  on an H200);
 * the temp is not much larger than what it is computed from.  It has at most twice the elements of a tensor (the windows
   of a convolution have more).  Elements of 8 bits, and those computed from integers, are at most as many as there are
   fields in the words of the tensor (``W[n, k // 4]``).  The product of tensors without an axis in common
@@ -241,7 +242,8 @@ def operand(
     elements, terms = (points(every) for every in (axes, d.axes))
     deep = {a.name for a in d.red}
     dtype = _dtype(mine, tile, deep, buffers)
-    whole = rows if rows is not None and dtype is not None and dtype.is_half and _is_view(mine) else TERMS
+    narrow = dtype is not None and (dtype.is_half or _is_byte(dtype)) and _is_view(mine)
+    whole = rows if rows is not None and narrow else TERMS
     sums = any(ld.buffer in reduced and free_vars(ld) >= used for ld in loads(mine))
     few = sums or not loads(mine) or _is_apart(mine, tile)
     least, again = (TERMS_APART, AGAIN_APART) if few else (whole, AGAIN)
