@@ -10,7 +10,6 @@ reproducer; 128 + n stopped by signal n.  A successful command prints nothing bu
 from __future__ import annotations
 
 import atexit
-import gc
 import json
 import os
 import signal
@@ -484,12 +483,11 @@ def _mute() -> None:
 
 
 def entry() -> None:
-    """The entry point of the console script."""
+    """Run the command line, end the process, and answer the scripts of shells."""
 
     def terminate(number: int, _frame: object) -> None:
         raise Terminated(number)
 
-    gc.set_threshold(500_000, 20)  # IRs have no cycles: by default hundreds of collections free nothing
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # respects nohup
             signal.signal(number, terminate)

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from nautilus import driver
+from nautilus.__main__ import entry
 from nautilus.cli import files
 from nautilus.cli import output as report
-from nautilus.cli.main import entry, main
+from nautilus.cli.main import main
 from nautilus.cli.options import normalize
 from nautilus.cli.output import write_reproducer
 from nautilus.core.errors import InputError

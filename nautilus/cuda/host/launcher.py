@@ -210,7 +210,8 @@ def _launch(module: ma.MemModule, api: Api) -> Iterator[str]:
         blocks = as_extent(k.launched)
         count = str(blocks) if isinstance(blocks, int) else f"plan.{_blocks_fields(module)[k.name]}"
         start = Start(n, names.kernels[k.name], count, k.threads, k.smem_bytes, k.pdl, args, names.stream)
-        lines = [*api.launch(start), "    if (status != cudaSuccess) return status;"]
+        more = n + 1 < len(module.kernels)
+        lines = [*api.launch(start), *(["    if (status != cudaSuccess) return status;"] if more else [])]
         if isinstance(blocks, int):
             yield from lines
         else:

@@ -27,7 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nautilus.core.errors import InputError
+from nautilus.core.errors import InputError, ToolchainError
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.tune.database.store import data_folder
@@ -64,11 +64,11 @@ T = TypeVar("T")
 
 
 def optuna() -> Any:
-    """The module ``optuna``, imported on first use. Raises InputError where it is not installed."""
+    """The module ``optuna``, imported on first use. Raises ToolchainError where it is not installed."""
     try:
         import optuna as found
     except ImportError as error:
-        raise InputError(f"tuning needs optuna ({error}); pip install 'nautilusc[tune]'") from error
+        raise ToolchainError("tune", f"{error}; pip install 'nautilusc[tune]'") from error
     found.logging.set_verbosity(found.logging.WARNING)
     warnings.filterwarnings("ignore", category=found.exceptions.ExperimentalWarning)
     return found

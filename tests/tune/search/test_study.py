@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nautilus.core.errors import InputError
+from nautilus.core.errors import InputError, ToolchainError
 from nautilus.core.schedule import Schedule
 from nautilus.tune.search import study as module
 from nautilus.tune.search.stopping import beats, nothing_left
@@ -286,3 +286,9 @@ def test_early_end() -> None:
     assert not nothing_left(falling, 64)
     assert nothing_left([*falling, *([1.0] * 20)], 64)
     assert not nothing_left([1.0] * 20, 64)
+
+
+def test_a_missing_optuna_is_a_missing_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ToolchainError, match=r"tune: .*optuna.*pip install 'nautilusc\[tune\]'"):
+        open_storage("memory")
