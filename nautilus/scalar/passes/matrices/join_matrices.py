@@ -113,7 +113,15 @@ def _groups(program: Program, d: Def) -> _Groups | None:
     rows, columns = (tuple(a for a in d.par if a.name in names) for names in (product.rows, product.columns))
     sides = _side(d, product, first, second, rows, columns), _side(d, product, second, first, columns, rows)
     found = next((x for x in sides if x is not None), None)
-    return found if found is not None and _is_small(found) and _may_merge(program, found) else None
+    if found is None or not _is_small(found) or _has_extremes(program, d):
+        return None
+    return found if _may_merge(program, found) else None
+
+
+def _has_extremes(program: Program, d: Def) -> bool:
+    """Whether a reader takes extremes of the product ``d``, as a softmax does, whose loop has the product in a tile."""
+    reads = ((r, ld) for r in find_defs(program).values() if r.op in ("max", "min") for ld in r.reads())
+    return any(ld.buffer == d.name and free_vars(ld) & {a.name for a in r.red} for r, ld in reads)
 
 
 def _side(
