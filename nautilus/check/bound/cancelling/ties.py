@@ -9,6 +9,10 @@ Just below an integer, ``f`` is nearly 1, and just above it, ``k`` is one more a
 another result of ``floor`` beside the same ``x``: the program is evaluated twice, with a few elements of ``x`` just
 below the nearest tie, and just above it.  All that reads ``x``, or computes it again, has the same number.  The
 difference of the two results is the effect of the ties.
+
+Positions may lie exactly at ties, as those do at which a logarithm is an integer.  All of these elements are on one
+side together, and so are those of a comparison of numbers that are equal over the reals, as of
+``log(f32(j) + 1) / log(2.0) <= 3`` for the seventh position.
 """
 
 from __future__ import annotations
