@@ -201,7 +201,7 @@ def _of_cancelling(task: _Task, wanted: Sequence[Tensor], has_sites: bool = True
         groups = sites.deciding
         if 0 < groups < size:  # all elements of a row have the divisor of the row
             found = [_with_most(groups, [_of_groups(alone, t.name, x, groups) for x in chosen])]
-        grows = any(s.grows for s in found) and not groups
+        grows = not groups and any(s.grows for s in found) and not _jumps(alone)
         if not (has_sites or grows):
             continue
         bound = left_out.bound(found, last_unit(task.program, t), groups > 0 or grows)

@@ -283,20 +283,21 @@ def move_few(rng: np.random.Generator, x: Array, steps: Array, whole: float, dty
     """Move the share of ``x`` at ties of ``dtype`` (None: of another step), or one element, by ``steps`` up or down.
 
     ``x`` is a part of ``whole`` times as many elements.
-    Where few elements of the whole move, one with the largest step is among them, and others have the norm of the few
-    together: what reads the part may be evaluated at some of its elements only, and not at that one.  Where fewer than
-    one element of the part would move, one does by less, so that the norm of all is that of the whole.
+    Where few elements of the whole move, one with the largest step is among them.  Of roundings, others have the norm
+    of the few together: what reads the part may be evaluated at some of its elements only, and not at that one.
+    Where fewer than one element of the part would move, one does by less, so that the norm of all is that of the whole.
     """
     steps = np.where((x != 0.0) & np.isfinite(steps), steps, 0.0)
     share = 1.0 / FLIPS if dtype is None else share_at_ties(dtype)
     all_of_them, own = (1 + int(n * share) for n in (x.size * whole, x.size))
-    if all_of_them >= _FEW:
-        count = min(x.size, max(own, _FEW))
-        at, size = rng.integers(0, x.size, count), np.full(count, min(1.0, sqrt(all_of_them / whole / count)))
-    else:
+    count = own if all_of_them < _FEW else min(x.size, max(own, _FEW))
+    at, size = rng.integers(0, x.size, count), np.full(count, min(1.0, sqrt(all_of_them / whole / count)))
+    if all_of_them < _FEW:
+        at[0] = int(np.argmax(np.abs(steps)))
+    if all_of_them < _FEW and dtype is not None:
         large = np.argsort(np.abs(steps))[-max(1, x.size // _LARGE) :]
-        at = np.append(rng.choice(large, _SPREAD), np.argmax(np.abs(steps)))
-        size = np.append(np.full(_SPREAD, sqrt(all_of_them / whole / _SPREAD)), min(1.0, sqrt(all_of_them / whole)))
+        at = np.append(rng.choice(large, _SPREAD), at)
+        size = np.append(np.full(_SPREAD, sqrt(all_of_them / whole / _SPREAD)), size)
     x[at] += steps[at] * rng.choice([-1.0, 1.0], len(at)) * size
 
 
