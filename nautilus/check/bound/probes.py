@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import sqrt
+from math import inf, sqrt
 from typing import Final
 
 import numpy as np
@@ -141,6 +141,8 @@ def even(error: Array) -> float:
     """How many elements of one error have the norm of ``error`` and that of its squares; rows of elements where the
     errors of a row are alike, and there are rows enough to tell."""
     size = np.where(np.isfinite(error), np.abs(error), 0.0)
+    if not size.size:
+        return inf
     found = _even(size)
     if size.ndim > 1 and size.size >= _ROWS * size.shape[-1]:
         found = min(found, _even(np.sqrt(np.sum(size * size, axis=-1))))

@@ -42,8 +42,10 @@ from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.operands.scale_products import ScaleProducts
 from nautilus.scalar.passes.operands.split_sums import SplitSums
 from nautilus.scalar.passes.positions.expand_gathers import ExpandGathers
+from nautilus.scalar.passes.positions.join_blocks import JoinBlocks
 from nautilus.scalar.passes.positions.restrict_results import RestrictResults
 from nautilus.scalar.passes.recurrences.recur_scans import RecurScans
+from nautilus.scalar.passes.references.split_references import SplitReferences
 from nautilus.scalar.passes.results.choose_terms import ChooseTerms
 from nautilus.scalar.passes.results.reduce_rows import ReduceRows
 from nautilus.scalar.passes.results.sink_gathers import SinkGathers
@@ -69,9 +71,9 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
         *(RecurScans(), RoundTemps(), Simplify(), Inline(schedule), Simplify(), RestrictResults(), ChooseTerms(spec)),
         *(ExpandGathers(spec), UnrollReductions(), CountTerms()),
         DeferRoundings(schedule, strict=precision == "strict", again=True),
-        *(SplitSums(spec), Factor(schedule), Simplify()),
+        *(SplitSums(spec), Factor(schedule), Simplify(), SplitReferences()),
         *(JoinShifts(), SeparateWindows(), SeparateDigits(spec)),
-        *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits()),
+        *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits(), JoinBlocks()),
         *(RestrictProducts(), SinkGathers(), AddUnitAxes(), ScaleProducts()),
         Narrow(schedule, strict=precision == "strict"),
     )

@@ -34,7 +34,7 @@ from nautilus.check.bound.sums.shorter import (
 )
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate
-from nautilus.core.expr.nodes import Op, walk
+from nautilus.core.expr.nodes import Load, Op, walk
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -149,11 +149,19 @@ def _bounds(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
     out = {n: Bound(x.relative, rare_inputs=1.0 if isinf(x.relative) else 0.0) for n, x in found.items()}
     if may_cancel(task.program):
         return out | _of_cancelling(task, wanted)
-    if growing := [t for t in wanted if found[t.name].grows and _is_short(task, t)]:
+    if growing := [t for t in wanted if found[t.name].grows and not _jumps(task) and _is_short(task, t)]:
         out |= _of_cancelling(task, growing, has_sites=False)
     whole = [t for t in wanted if isfinite(out[t.name].relative) and not out[t.name].left_out]
     small = [t for t in whole if _may_be_zero(task, t)]
     return out | {t.name: replace(out[t.name], rare_inputs=NUMBERS[volume(t.shape)]) for t in small}
+
+
+def _jumps(task: _Task) -> bool:
+    """Whether numbers that are rounded another way have errors that are larger than all others."""
+    ties = roundings(task.program, task.precision).ties
+    read = {e.buffer for d in task.program.definitions for e in walk(d.expr) if isinstance(e, Load)}
+    short = any(t.dtype.bits <= 16 and t.name in read for t in task.program.outputs)
+    return bool(ties) or _has_ties(task.program) or short
 
 
 def _is_short(task: _Task, t: Tensor) -> bool:
@@ -193,7 +201,7 @@ def _of_cancelling(task: _Task, wanted: Sequence[Tensor], has_sites: bool = True
         groups = sites.deciding
         if 0 < groups < size:  # all elements of a row have the divisor of the row
             found = [_with_most(groups, [_of_groups(alone, t.name, x, groups) for x in chosen])]
-        grows = any(s.grows for s in found) and not groups
+        grows = not groups and any(s.grows for s in found) and not _jumps(alone)
         if not (has_sites or grows):
             continue
         bound = left_out.bound(found, last_unit(task.program, t), groups > 0 or grows)
@@ -340,7 +348,7 @@ def _of_more(task: _Task, t: Tensor) -> float:
         cut = shorter_sums(alone.program, sampled(alone.program, 0, n, n), budget, alone.most)
         if work(cut.spec) <= FAR * _BUDGET:
             break
-    count = max(1, min(count, _SHORTER * _BUDGET // work(cut.spec)))
+    count = max(1, min(count, _SHORTER * _BUDGET // max(1, work(cut.spec))))
     return _sampled(alone, [t], cut.spec, cut.rows, count)[t.name].worst
 
 

@@ -9,6 +9,10 @@ Just below an integer, ``f`` is nearly 1, and just above it, ``k`` is one more a
 another result of ``floor`` beside the same ``x``: the program is evaluated twice, with a few elements of ``x`` just
 below the nearest tie, and just above it.  All that reads ``x``, or computes it again, has the same number.  The
 difference of the two results is the effect of the ties.
+
+Positions may lie exactly at ties, as those do at which a logarithm is an integer.  All of these elements are on one
+side together, and so are those of a comparison of numbers that are equal over the reals, as of
+``log(f32(j) + 1) / log(2.0) <= 3`` for the seventh position.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ from nautilus.frontend.spec import Spec
 
 FLIPS = 1024  # one element in this many of those that a step decides about is taken to be at a tie
 _FEW = 8  # elements of which the largest one does not decide about the norm
+_SPREAD = 64  # elements that move in the place of a few
+_LARGE = 4  # one in this many steps is a large one
 _PART = 1 / 16  # the unit of errors of arguments, relative to the period, above which their remainders may be any
 _AT = 2.0**-40  # the relative distance of a number from a tie that is an error of f64
 _ORDERED = frozenset({"lt", "le", "gt", "ge"})
@@ -277,17 +283,22 @@ def move_few(rng: np.random.Generator, x: Array, steps: Array, whole: float, dty
     """Move the share of ``x`` at ties of ``dtype`` (None: of another step), or one element, by ``steps`` up or down.
 
     ``x`` is a part of ``whole`` times as many elements.
-    Where few elements of the whole move, one with the largest step is among them.  Where fewer than one element of the
-    part would move, one does by less, so that the norm of all is that of the whole.
+    Where few elements of the whole move, one with the largest step is among them.  Of roundings, others have the norm
+    of the few together: what reads the part may be evaluated at some of its elements only, and not at that one.
+    Where fewer than one element of the part would move, one does by less, so that the norm of all is that of the whole.
     """
     steps = np.where((x != 0.0) & np.isfinite(steps), steps, 0.0)
     share = 1.0 / FLIPS if dtype is None else share_at_ties(dtype)
     all_of_them, own = (1 + int(n * share) for n in (x.size * whole, x.size))
     count = own if all_of_them < _FEW else min(x.size, max(own, _FEW))
-    at = rng.integers(0, x.size, count)
+    at, size = rng.integers(0, x.size, count), np.full(count, min(1.0, sqrt(all_of_them / whole / count)))
     if all_of_them < _FEW:
         at[0] = int(np.argmax(np.abs(steps)))
-    x[at] += steps[at] * rng.choice([-1.0, 1.0], count) * min(1.0, sqrt(all_of_them / whole / count))
+    if all_of_them < _FEW and dtype is not None:
+        large = np.argsort(np.abs(steps))[-max(1, x.size // _LARGE) :]
+        at = np.append(rng.choice(large, _SPREAD), at)
+        size = np.append(np.full(_SPREAD, sqrt(all_of_them / whole / _SPREAD)), size)
+    x[at] += steps[at] * rng.choice([-1.0, 1.0], len(at)) * size
 
 
 def few(size: int) -> int:
