@@ -42,7 +42,7 @@ from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.operands.scale_products import ScaleProducts
 from nautilus.scalar.passes.operands.split_sums import SplitSums
 from nautilus.scalar.passes.positions.expand_gathers import ExpandGathers
-from nautilus.scalar.passes.positions.join_blocks import JoinBlocks
+from nautilus.scalar.passes.positions.flatten_blocks import FlattenBlocks
 from nautilus.scalar.passes.positions.restrict_results import RestrictResults
 from nautilus.scalar.passes.recurrences.recur_scans import RecurScans
 from nautilus.scalar.passes.references.split_references import SplitReferences
@@ -73,7 +73,7 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
         DeferRoundings(schedule, strict=precision == "strict", again=True),
         *(SplitSums(spec), Factor(schedule), Simplify(), SplitReferences()),
         *(JoinShifts(), SeparateWindows(), SeparateDigits(spec)),
-        *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits(), JoinBlocks()),
+        *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits(), FlattenBlocks()),
         *(RestrictProducts(), SinkGathers(), AddUnitAxes(), ScaleProducts()),
         Narrow(schedule, strict=precision == "strict"),
     )
