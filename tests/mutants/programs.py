@@ -42,7 +42,7 @@ _MULTIPROCESSORS = 2
 #: terms of a product: more tiles than a pipeline has stages, and a remainder; the second if the first is not legal
 _LONG = (520, 640)
 _STEP = 128  # what sizes are multiples of, as those of groups and blocks
-_NANS = 7  # elements of a tensor that are NaN: some of them in every head, in front of its last blocks
+_NANS = (3 / 7, 1)  # elements that are NaN, as a share of those of a tensor; the first lies before a causal limit
 
 
 @dataclass
@@ -58,11 +58,11 @@ class Program:
 
     @cached_property
     def with_nan(self) -> dict[str, Any]:
-        """The inputs with NaN as their last number and some others."""
+        """The inputs with NaN as their last number and one in the middle."""
         made = {n: np.array(x) for n, x in self.inputs.items()}
         for x in made.values():
             if x.dtype.kind == "f" and x.size:
-                x.reshape(-1)[[x.size * (n + 1) // _NANS - 1 for n in range(_NANS)]] = np.nan
+                x.reshape(-1)[[int(x.size * share) - 1 for share in _NANS]] = np.nan
         return made
 
     def run(self, module: MemModule, kernel: str, seed: int = 0) -> dict[str, Any]:
