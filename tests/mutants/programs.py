@@ -28,7 +28,8 @@ from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.interp.block import BlockRun
 from nautilus.ma_tile.interp.module import run_module
-from nautilus.ma_tile.ir.ops import MemKernel, MemModule, MemOp, walk_ops
+from nautilus.ma_tile.ir.async_ops import TmaLoad
+from nautilus.ma_tile.ir.ops import AsyncCopy, MemKernel, MemModule, MemOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.targets.limits import limits
@@ -41,6 +42,7 @@ ARCHES = ("sm_90a", "sm_80")
 _MULTIPROCESSORS = 2
 #: terms of a product: more tiles than a pipeline has stages, and a remainder; the second if the first is not legal
 _LONG = (520, 640)
+_GROWTH = 4  # of sizes that are too short: a copy in a loop never runs, or a block has one tile
 _STEP = 128  # what sizes are multiples of, as those of groups and blocks
 _NANS = (3 / 7, 1)  # elements that are NaN, as a share of those of a tensor; the first lies before a causal limit
 
@@ -126,21 +128,51 @@ def at_small_sizes(path: Path, arch: str, name: str) -> Program:
     sizes = sizes_of(lambda dims: spec_at(request, dims), {})
     chosen = next((v.dims for v in sizes if v.label == "aligned"), sizes[0].dims)
     whole = compile_file(request)
-    longer = [_with_long_reductions(request, whole.modules["spec"], chosen, long) for long in _LONG]
+    declared = whole.modules["spec"]
+    longer = [_with_long_reductions(request, declared, chosen, long) for long in _LONG]
     for dims in (*longer, chosen):
-        sized = replace(request, dims=dict(dims))
-        try:
-            try:
-                result = _compiled(replace(sized, schedule=whole.context.schedule))
-            except (ScheduleError, UnsupportedError):
-                result = _compiled(sized)
-        except DiagnosticError:  # longer reductions break a fact of the spec
+        made = _sized(request, whole, dims, name)
+        if made is None:  # longer reductions break a fact of the spec
             continue
-        spec = result.modules["spec"]
-        given = generate(spec, sizes={n: v for n, v in dims.items() if n in _late(spec)})
-        scalars = {**given.scalars, **given.sizes}
-        return Program(name, _with_many_tiles(result.modules["ma-tile"], scalars), given.arrays, scalars)
+        if _is_short(made):
+            more = _sized(request, whole, _grown(request, declared, chosen, dims), name)
+            made = made if more is None else more
+        return made
     raise AssertionError(path)  # the sizes of a check are legal
+
+
+def _sized(request: Request, whole: Result, dims: Mapping[str, int], name: str) -> Program | None:
+    """The kernels at ``dims`` under the schedule of ``whole``, if it is legal there; None for sizes that are not."""
+    sized = replace(request, dims=dict(dims))
+    try:
+        try:
+            result = _compiled(replace(sized, schedule=whole.context.schedule))
+        except (ScheduleError, UnsupportedError):
+            result = _compiled(sized)
+    except DiagnosticError:
+        return None
+    spec = result.modules["spec"]
+    given = generate(spec, sizes={n: v for n, v in dims.items() if n in _late(spec)})
+    scalars = {**given.scalars, **given.sizes}
+    return Program(name, _with_many_tiles(result.modules["ma-tile"], scalars), given.arrays, scalars)
+
+
+def _is_short(p: Program) -> bool:
+    """Whether a copy in a loop never runs, or a persistent block has no more tiles than a pipeline has stages."""
+    few = any(_has_few_tiles(k, p.scalars) for k in p.module.kernels)
+    checked = {recomputing(k.name) for k in p.module.kernels}
+    kernels = [k for k in p.module.kernels if k.name not in checked]
+    copies = (op for k in kernels for op in walk_ops(k.body) if isinstance(op, AsyncCopy | TmaLoad))
+    return few or any(id(op) not in p.executed(kernels[0].name) for op in copies)
+
+
+def _grown(request: Request, declared: Spec, chosen: Mapping[str, int], dims: Mapping[str, int]) -> dict[str, int]:
+    """``dims`` with the sizes that are longer than ``chosen``, those declared like them, and late ones times four."""
+    whole = {d.name: d.value or d.bound or _GROWTH * dims[d.name] for d in declared.dims if d.name in dims}
+    like = {whole[n] for n, v in dims.items() if n in whole and v != chosen[n]}
+    late = _late(spec_at(request, dims))
+    grows = {n for n in whole if n in late or whole[n] in like}
+    return {n: min(_GROWTH * v, max(whole[n], v)) if n in grows else v for n, v in dims.items()}
 
 
 def _with_long_reductions(request: Request, declared: Spec, dims: Mapping[str, int], long: int) -> dict[str, int]:
@@ -158,16 +190,21 @@ def _with_long_reductions(request: Request, declared: Spec, dims: Mapping[str, i
 
 def _with_many_tiles(module: MemModule, scalars: Mapping[str, Any]) -> MemModule:
     """``module`` whose persistent blocks have more tiles than a pipeline has stages, where one block for all has."""
-    known = {n: (int(v), int(v)) for n, v in scalars.items() if isinstance(v, int | np.integer)}
 
     def one(k: MemKernel) -> MemKernel:
-        loop = next((op for op in walk_ops(k.body) if isinstance(op, TileSchedulerOp)), None)
-        (tiles, _), (blocks, _) = (bounds(e, known) for e in (loop.count if loop else k.blocks, k.blocks))
-        depth = min((p.stages for p in k.pipelines), default=0)
-        few = loop is not None and tiles and blocks and tiles // (blocks // k.cluster) <= depth
-        return replace(k, blocks=integer(k.cluster)) if few else k
+        return replace(k, blocks=integer(k.cluster)) if _has_few_tiles(k, scalars) else k
 
     return replace(module, kernels=tuple(map(one, module.kernels)))
+
+
+def _has_few_tiles(k: MemKernel, scalars: Mapping[str, Any]) -> bool:
+    """Whether a persistent block has no more tiles than a pipeline has stages."""
+    known = {n: (int(v), int(v)) for n, v in scalars.items() if isinstance(v, int | np.integer)}
+    loop = next((op for op in walk_ops(k.body) if isinstance(op, TileSchedulerOp)), None)
+    if loop is None:
+        return False
+    tiles, blocks = bounds(loop.count, known)[0] or 0, bounds(k.blocks, known)[0] or 1
+    return tiles // (blocks // k.cluster) <= min((p.stages for p in k.pipelines), default=0)
 
 
 def _reduced(spec: Spec) -> list[Extent]:
