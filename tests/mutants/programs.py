@@ -135,7 +135,8 @@ def at_small_sizes(path: Path, arch: str, name: str) -> Program:
         if made is None:  # longer reductions break a fact of the spec
             continue
         if _is_short(made):
-            more = _sized(request, whole, _grown(request, declared, chosen, dims), name)
+            few = any(_has_few_tiles(k, made.scalars) for k in made.module.kernels)
+            more = _sized(request, whole, _grown(request, declared, chosen, dims, few), name)
             made = made if more is None else more
         return made
     raise AssertionError(path)  # the sizes of a check are legal
@@ -154,7 +155,7 @@ def _sized(request: Request, whole: Result, dims: Mapping[str, int], name: str) 
     spec = result.modules["spec"]
     given = generate(spec, sizes={n: v for n, v in dims.items() if n in _late(spec)})
     scalars = {**given.scalars, **given.sizes}
-    return Program(name, _with_many_tiles(result.modules["ma-tile"], scalars), given.arrays, scalars)
+    return Program(name, with_many_tiles(result.modules["ma-tile"], scalars), given.arrays, scalars)
 
 
 def _is_short(p: Program) -> bool:
@@ -166,11 +167,16 @@ def _is_short(p: Program) -> bool:
     return few or any(id(op) not in p.executed(kernels[0].name) for op in copies)
 
 
-def _grown(request: Request, declared: Spec, chosen: Mapping[str, int], dims: Mapping[str, int]) -> dict[str, int]:
-    """``dims`` with the sizes that are longer than ``chosen``, those declared like them, and late ones times four."""
+def _grown(
+    request: Request, declared: Spec, chosen: Mapping[str, int], dims: Mapping[str, int], few_tiles: bool
+) -> dict[str, int]:
+    """``dims`` with the sizes that are longer than ``chosen``, and those declared like them, times four.
+
+    So are late ones where a block has few tiles.
+    """
     whole = {d.name: d.value or d.bound or _GROWTH * dims[d.name] for d in declared.dims if d.name in dims}
     like = {whole[n] for n, v in dims.items() if n in whole and v != chosen[n]}
-    late = _late(spec_at(request, dims))
+    late = _late(spec_at(request, dims)) if few_tiles else frozenset[str]()
     grows = {n for n in whole if n in late or whole[n] in like}
     return {n: min(_GROWTH * v, max(whole[n], v)) if n in grows else v for n, v in dims.items()}
 
@@ -188,7 +194,7 @@ def _with_long_reductions(request: Request, declared: Spec, dims: Mapping[str, i
     return out
 
 
-def _with_many_tiles(module: MemModule, scalars: Mapping[str, Any]) -> MemModule:
+def with_many_tiles(module: MemModule, scalars: Mapping[str, Any]) -> MemModule:
     """``module`` whose persistent blocks have more tiles than a pipeline has stages, where one block for all has."""
 
     def one(k: MemKernel) -> MemKernel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from textwrap import dedent
@@ -10,12 +11,14 @@ from zlib import crc32
 import pytest
 
 from nautilus.check.inputs import generate
+from nautilus.core.expr.build import integer
 from nautilus.driver import Request, compile_file
-from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.ir.ops import MemModule, walk_ops
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.verify.module import verify
 from tests.mutants.judge import OPEN, judge
 from tests.mutants.mutations import Mutant, mutants
-from tests.mutants.programs import Program, compiled, rules_schedule
+from tests.mutants.programs import Program, compiled, rules_schedule, with_many_tiles
 from tests.shipped import SPECS
 
 #: one of so many mutants is tried
@@ -92,3 +95,15 @@ def test_the_mutants_differ_and_cover_every_kind_of_op() -> None:
     assert all(x.module != m for x in found)
     assert {"wait", "fence", "arrive", "commit", "init"} <= {x.text.split()[0].split(".")[-1] for x in found}
     assert {"Mbar: arrivals -1", "Role: registers 256", "MbarWait: parity other"} <= {x.kind for x in found}
+
+
+def test_a_persistent_block_has_more_tiles_than_a_pipeline_has_stages() -> None:
+    p = program("causal_prefill sm_90a")
+    loops = [(k, op) for k in p.module.kernels for op in walk_ops(k.body) if isinstance(op, TileSchedulerOp)]
+    assert loops
+    (few,) = [replace(op, count=integer(2)) for _, op in loops[:1]]
+    kernel = replace(loops[0][0], body=(few,), blocks=integer(2), cluster=1)
+    (changed,) = with_many_tiles(replace(p.module, kernels=(kernel,)), {}).kernels
+    assert changed.blocks == integer(1)
+    many = replace(kernel, body=(replace(few, count=integer(100)),))
+    assert with_many_tiles(replace(p.module, kernels=(many,)), {}).kernels == (many,)

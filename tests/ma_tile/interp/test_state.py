@@ -7,7 +7,8 @@ import pytest
 
 from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
 from nautilus.ma_tile.interp.state.outstanding import Engines, Outstanding, PendingMma
-from nautilus.ma_tile.interp.state.shared_memory import PendingRead, SharedMemory
+from nautilus.ma_tile.interp.state.shared_memory import Clock, PendingRead, SharedMemory
+from nautilus.ma_tile.interp.state.sync import Actor, Barriers
 from nautilus.ma_tile.interp.state.values import Fault, spread
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import MemModule
@@ -61,3 +62,13 @@ def test_a_fragment_with_other_registers_than_are_read() -> None:
         spread(np.zeros((1, 32, 3)), whole, ("i",))
     with pytest.raises(Fault, match="an operand has 3 registers where 4 are read"):
         spread(np.zeros((1, 32, 3)), whole, ("i", "j"))
+
+
+def test_threads_arrive_once_at_a_barrier() -> None:
+    barriers = Barriers(SharedMemory(64, 2, 2, 2), 128, 2)
+    first, second = (Actor(f"c[{c}]", 2 * c, 2, Clock(c, np.zeros(2, np.int32))) for c in range(2))
+    barriers.arrive(first, 4, 128, wait=False)
+    with pytest.raises(Fault, match="a second time"):
+        barriers.arrive(first, 4, 128, wait=False)
+    assert barriers.arrive(second, 4, 128)()
+    assert not barriers.arrive(first, 4, 128)()  # the next one
