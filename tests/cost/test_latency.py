@@ -37,7 +37,7 @@ def columns(function: str = "add %x, %x", unroll: str = "") -> str:
     [
         (columns(), 128),  # eight loads arrive together
         (columns(unroll=" unroll 4"), 32),  # and those of four iterations
-        (columns("sqrt %x"), 128 * 8),  # no load moves across a branch
+        (columns("sin %x"), 128 * 8),  # no load moves across a branch
         (columns("sqrt_approx %x"), 128),
     ],
 )

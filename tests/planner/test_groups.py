@@ -327,5 +327,6 @@ def test_two_attentions_of_other_keys_are_a_kernel_each(columns: int) -> None:
         A[h, i, d] = sum[m](softmax[m](T[h, i, m]) * W[m, d])
         O[h, i, d] = g[h] * A[h, i, d] + sum[j](softmax[j | j <= i](S[h, i, j]) * V[h, j, d])
     """)
-    assert len(schedule.kernels) == 2
-    assert all(k.mapping.engine == "warpgroup" for k in schedule.kernels)
+    kernels = [k for k in schedule.kernels if any(o.startswith(("S", "T")) for o in k.ops)]  # not what joins chunks
+    assert len(kernels) == 2
+    assert all(k.mapping.engine == "warpgroup" for k in kernels)

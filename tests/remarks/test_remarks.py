@@ -100,9 +100,10 @@ def test_rows_that_tma_copies_cannot_load_name_the_tensor_and_the_way_out() -> N
 
 
 def test_the_order_of_a_transposed_operand_is_advised() -> None:
-    (r,) = loud(PRODUCT.format("i8", "i32"))
+    text = PRODUCT.format("i8", "i32").replace("N = 1024, K = 1024", "N = 512, K = 512")  # no copy pays
+    (r,) = loud(text)
     assert "not contiguous along k" in r.message and r.hint == "store B with k as its last axis"
-    better = PRODUCT.format("i8", "i32").replace("B: i8[K, N]", "B: i8[N, K]").replace("B[k, j]", "B[j, k]")
+    better = text.replace("B: i8[K, N]", "B: i8[N, K]").replace("B[k, j]", "B[j, k]")
     assert not loud(better)
 
 

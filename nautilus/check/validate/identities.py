@@ -22,7 +22,7 @@ count.  Samples at which the left side is inf, as after an overflow, do not coun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
@@ -109,7 +109,8 @@ def _integers_decided(before: Expr, after: Expr, conditions: Sequence[Expr], dom
         return before == after or index_sets.always_equal(before, after, wraps=domain == "everything")
     if isinstance(before, Reduce) and isinstance(after, Reduce) and _same_terms(before, after, domain):
         return True
-    if _shortened(before) != _shortened(after):
+    counts = _axes((before, after, *conditions))
+    if _shortened(before, counts) != _shortened(after, counts):
         return False
     known = {x for side in (before, *conditions) for x in _discrete(side)}
     return all(x in known or _decided(x, known, domain) for x in _discrete(after))
@@ -234,9 +235,8 @@ def _axes(sides: Iterable[Expr]) -> dict[str, int]:
     return found
 
 
-def _shortened(e: Expr) -> set[int | Expr]:
-    """The extents of the axes in ``e`` that have fewer elements in an evaluation."""
-    counts = _axes((e,))
+def _shortened(e: Expr, counts: Mapping[str, int]) -> set[int | Expr]:
+    """The extents of the axes in ``e`` of which an evaluation has the first ``counts`` elements alone."""
     return {a.extent for n in walk(e) if isinstance(n, Reduce) for a in n.axes if a.extent != counts[a.name]}
 
 

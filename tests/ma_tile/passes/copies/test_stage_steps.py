@@ -12,7 +12,7 @@ SMOOTHED = """
     assume 0 <= a <= 1
     input X: {dtype}[B, T]
     output Y: {dtype}[B, T]
-    recur Y[b, t] = a * Y[b, t - 1] + (1 - a) * X[b, t] if t > 0 else X[b, 0]
+    recur Y[b, t] = max(a * Y[b, t - 1], X[b, t]) if t > 0 else X[b, 0]
 """
 
 

@@ -187,13 +187,13 @@ module product target sm_80 {
     smem out_C : f32[i: 32, n: 16] stages 1 swizzle 0 pad 16 @ 0
     %zero = const 0.0 : f32[i: 32, n: 16] #acc_i_n
     if part * 2 < min(part * 2 + 2, 4) {
-      cp.async s_a[0] swizzle 32, A[part * 22 + i, part * 32 + k] vec 8 threads #copy_i_k
+      cp.async s_a[0] swizzle 32, A[part * 32 + i, part * 32 + k] vec 8 threads #copy_i_k
       cp.async s_b[0] swizzle 32, B[part * 32 + k, n] vec 8 threads #copy_k_n
     }
     cp.commit
     %b = for t in part * 2..min(part * 2 + 1, 4) chain c0 carry(%acc = %zero) {
       if t + 2 <= min(part * 2 + 2, 4) {
-        cp.async s_a[(t + 1 - part * 2) % 2] swizzle 32, A[part * 22 + i, t * 16 + k + 16] vec 8 threads #copy_i_k
+        cp.async s_a[(t + 1 - part * 2) % 2] swizzle 32, A[part * 32 + i, t * 16 + k + 16] vec 8 threads #copy_i_k
         cp.async s_b[(t + 1 - part * 2) % 2] swizzle 32, B[t * 16 + k + 16, n] vec 8 threads #copy_k_n
       }
       cp.commit
@@ -202,7 +202,7 @@ module product target sm_80 {
     }
     %c = for t in min(part * 2 + 1, 4)..min(part * 2 + 2, 4) chain c0 carry(%acc_1 = %b) {
       if t + 2 <= min(part * 2 + 2, 4) {
-        cp.async s_a[(t + 1 - part * 2) % 2] swizzle 32, A[part * 22 + i, t * 16 + k + 16] vec 8 threads #copy_i_k
+        cp.async s_a[(t + 1 - part * 2) % 2] swizzle 32, A[part * 32 + i, t * 16 + k + 16] vec 8 threads #copy_i_k
         cp.async s_b[(t + 1 - part * 2) % 2] swizzle 32, B[t * 16 + k + 16, n] vec 8 threads #copy_k_n
       }
       cp.commit
@@ -211,7 +211,7 @@ module product target sm_80 {
     }
     st.shared out_C[0], %c vec 2
     %c_rows = ld.shared out_C[0] vec 4 : f32[i: 32, n: 16] #n_i
-    st.global C[part * 22 + i, n], %c_rows vec 4
+    st.global C[part * 32 + i, n], %c_rows vec 4
   }
 }
 ; CHECK: yield %next_1
@@ -238,13 +238,13 @@ module product target sm_80 {
     smem out_C : f32[i: 32, n: 16] stages 1 swizzle 0 pad 16 @ 0
     %zero = const 0.0 : f32[i: 32, n: 16] #acc_i_n
     if part * 2 < min(part * 2 + 2, 4) {
-      cp.async s_a[0] swizzle 32, A[part * 22 + i, part * 32 + k] vec 8 threads #copy_i_k
+      cp.async s_a[0] swizzle 32, A[part * 32 + i, part * 32 + k] vec 8 threads #copy_i_k
       cp.async s_b[0] swizzle 32, B[part * 32 + k, n] vec 8 threads #copy_k_n
     }
     cp.commit
     %b = for t in part * 2..min(part * 2 + 1, 4) chain c0 carry(%acc = %zero) {
       if t + 1 <= min(part * 2 + 2, 4) {
-        cp.async s_a[(t + 1 - part * 2) % 2] swizzle 32, A[part * 22 + i, t * 16 + k + 16] vec 8 threads #copy_i_k
+        cp.async s_a[(t + 1 - part * 2) % 2] swizzle 32, A[part * 32 + i, t * 16 + k + 16] vec 8 threads #copy_i_k
         cp.async s_b[(t + 1 - part * 2) % 2] swizzle 32, B[t * 16 + k + 16, n] vec 8 threads #copy_k_n
       }
       cp.commit
@@ -253,7 +253,7 @@ module product target sm_80 {
     }
     %c = for t in min(part * 2 + 1, 4)..min(part * 2 + 2, 4) chain c0 carry(%acc_1 = %b) {
       if t + 1 <= min(part * 2 + 2, 4) {
-        cp.async s_a[(t + 1 - part * 2) % 2] swizzle 32, A[part * 22 + i, t * 16 + k + 16] vec 8 threads #copy_i_k
+        cp.async s_a[(t + 1 - part * 2) % 2] swizzle 32, A[part * 32 + i, t * 16 + k + 16] vec 8 threads #copy_i_k
         cp.async s_b[(t + 1 - part * 2) % 2] swizzle 32, B[t * 16 + k + 16, n] vec 8 threads #copy_k_n
       }
       cp.commit
@@ -262,7 +262,7 @@ module product target sm_80 {
     }
     st.shared out_C[0], %c vec 2
     %c_rows = ld.shared out_C[0] vec 4 : f32[i: 32, n: 16] #n_i
-    st.global C[part * 22 + i, n], %c_rows vec 4
+    st.global C[part * 32 + i, n], %c_rows vec 4
   }
 }
 ; CHECK: yield %next_1
