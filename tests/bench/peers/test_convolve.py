@@ -103,6 +103,12 @@ Y[b, k, x] = sum[c, r: 3{cond}]({body})
 TEXTS = {
     "groups as an index": GROUPED.format(x="B, G, C, L", at="b, g, c", k=", K", f="g, k"),
     "groups in one index": GROUPED.format(x="B, G * C, L", at="b, g * C + c", k=" * K", f="g * K + k"),
+    "groups in one index, channels last": """dim B = 2, G = 2, C = 2, K = 3, L = 9
+input X: f32[B, L, G * C]
+input F: f32[3, C, G * K]
+output Y: f32[B, L, G * K]
+Y[b, x, k] = sum[r: 3, c: C](X[b, x + r - 1, k // K * C + c] * F[r, c, k] if 0 <= x + r - 1 and x + r - 1 < L else 0)
+""",
     "skipped start, scaled": LINE.format(n=5, cond="", body="3 * X[b, c, x + r + 2] * F[k, c, r]"),
     "padded at the end, zeros": LINE.format(n=11, cond="", body="F[k, c, r] * (X[b, c, x + r] if x + r < L else 0)"),
     "uneven stride": LINE.format(n=4, cond=" | 0 <= 3 * x + 2 * r - 3 < L", body="X[b, c, 3*x+2*r-3] * F[k, c, r]"),
