@@ -341,8 +341,8 @@ class Counter:
 
     def indices(self, op: ma.IndexOp, times: Any, _env: dict[str, Any]) -> None:
         """Count an index expression, once for registers that hold one value."""
-        repeats = self.repeats.get(op.result.name, 1)
-        slots, integer = index_slots(op.expr, self.kernel.layouts[op.result.layout], repeats)
+        layout, repeats = self.kernel.layouts[op.result.layout], self.repeats.get(op.result.name, 1)
+        slots, integer = index_slots(op.expr, layout, repeats)
         self.elementwise(times, self.warps * slots, self.warps * integer)
 
     def mapped(self, op: ma.MapOp, times: Any, _env: dict[str, Any]) -> None:
@@ -364,7 +364,7 @@ class Counter:
         c.flops = c.flops + times * flops
         if op.instr in WGMMA:
             c.wgmma = c.wgmma + times * flops / mma_rate(dtype)
-            c.drains = c.drains if op.is_async else c.drains + times
+            c.drains = c.drains + (0.0 if op.is_async else times)
             return
         if op.instr in MMA:
             parts = MMA[op.instr].parts

@@ -104,10 +104,10 @@ class Convolution:
 
     def arranged_filter(self, text: str) -> str:
         """The filter as [output channels, channels of a group, taps...], with the first two swapped if transposed."""
-        permuted = _permuted(text, self.filter_order)
-        if permuted != text and len(self.parts) != len(self.filter.index):
-            permuted = _permuted(f"{text}.reshape({_tuple(self.parts)})", self.filter_order)
-        return _reshaped(permuted, [self.parts[p] for p in self.filter_order], self.filter_shape)
+        if len(self.parts) != len(self.filter.index):
+            text = f"{text}.reshape({_tuple(self.parts)})"
+        return _reshaped(_permuted(text, self.filter_order), [self.parts[p] for p in self.filter_order],
+                         self.filter_shape)  # fmt: skip
 
     def call(self, image: str, filter_: str, bias: str = "") -> str:
         """The call of the library on the text of the operands; its dimensions are :attr:`names`."""

@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from nautilus.check.bound.cancelling.ties import (
-    Ties,
-    ties,
-)
-from nautilus.check.bound.exactness import (
-    computed,
-    narrow_only,
-)
+from nautilus.check.bound.cancelling.ties import Ties, ties
+from nautilus.check.bound.exactness import computed, narrow_only
 from nautilus.check.bound.operands import in_lanes, without_matrices
-from nautilus.check.bound.sums.orders import (
-    cuts,
-)
+from nautilus.check.bound.sums.orders import cuts
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.frontend.spec import Spec

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import identity
 from nautilus.core.records import dataclass
@@ -61,6 +63,32 @@ class _Scan:
         value = f"{number} % {d.size}" if d.step == 1 else f"{number} / {d.step} % {d.size}"
         return f"{d.size - 1} - {value}" if self.op.reverse else value
 
+    @property
+    def from_earlier(self) -> str:
+        """The shuffle that reads a lane which is earlier in the order of the scan."""
+        return "__shfl_down_sync" if self.op.reverse else "__shfl_up_sync"
+
+    @property
+    def last_lane(self) -> str:
+        """The number of the last lane in the order of the scan, among those that have a part of the same elements."""
+        d = self.levels.lanes
+        mask = (d.size - 1) * d.step
+        return f"{self.w.lane} & {31 - mask}" if self.op.reverse else f"{self.w.lane} | {mask}"
+
+    def print_scratch(self) -> None:
+        """Declare the pointer to the scratch through which warps exchange their totals."""
+        assert self.op.scratch is not None, "the verifier demands scratch where warps split the axis"
+        ctype, at = memory_type(self.dtype), self.w.place(self.op.scratch)
+        self.w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({self.w.pointer} + {at});")
+
+
+def _distances(size: int) -> Iterator[int]:
+    """The powers of two below ``size``: how far the steps of a scan of so many lanes read."""
+    distance = 1
+    while distance < size:
+        yield distance
+        distance *= 2
+
 
 def print_scan(w: Writer, op: ma.ScanOp) -> None:
     """Print a scan. Equal steps in all threads give all copies of an element the same bits. Raises UnsupportedError."""
@@ -115,29 +143,23 @@ def _shuffle(s: _Scan, function: str, x: str, by: str) -> str:
 def _lanes(s: _Scan) -> None:
     """The running result before each lane, and the total of all lanes."""
     w, d = s.w, s.levels.lanes
-    earlier = "__shfl_down_sync" if s.op.reverse else "__shfl_up_sync"
     w.line(f"const int lane_place = {s.place(w.lane, d)};")
-    mask = (d.size - 1) * d.step
-    last = f"{w.lane} & {31 - mask}" if s.op.reverse else f"{w.lane} | {mask}"
     with w.registers("t", s.levels.totals) as t:
         w.line(f"{s.ctype} other;")
-        distance = 1
-        while distance < d.size:
-            w.line(f"other = {_shuffle(s, earlier, f'total[{t}]', str(distance * d.step))};")
+        for distance in _distances(d.size):
+            w.line(f"other = {_shuffle(s, s.from_earlier, f'total[{t}]', str(distance * d.step))};")
             w.line(f"if (lane_place >= {distance}) total[{t}] = {s.combine('other', f'total[{t}]')};")
-            distance *= 2
-        w.line(f"other = {_shuffle(s, earlier, f'total[{t}]', str(d.step))};")
+        w.line(f"other = {_shuffle(s, s.from_earlier, f'total[{t}]', str(d.step))};")
         w.line(f"before[{t}] = lane_place >= 1 ? other : {s.start};")
-        w.line(f"other = {_shuffle(s, '__shfl_sync', f'total[{t}]', last)};")
+        w.line(f"other = {_shuffle(s, '__shfl_sync', f'total[{t}]', s.last_lane)};")
         w.line(f"total[{t}] = other;")
 
 
 def _warps(s: _Scan) -> None:
     """The running result before each warp: each writes its totals to scratch, and after a barrier it reads all."""
     w, d = s.w, s.levels.warps
-    assert s.op.scratch is not None, "the verifier demands scratch where warps split the axis"
-    ctype, count = memory_type(s.dtype), s.levels.totals
-    w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {w.place(s.op.scratch)});")
+    count = s.levels.totals
+    s.print_scratch()
     with w.registers("t", count) as t:
         w.line(f"{scratch_element(w, w.warp, count, t)} = total[{t}];")
     w.line("__syncthreads();")
@@ -205,9 +227,9 @@ class _Recurrence(_Scan):
             return f"{a} * {b}"
         return f"{self.w.speller.use(f'product_of_factors_{self.dtype}')}({a}, {b})"
 
-    def moved(self, factor: str, rest: str, scan_state: str) -> str:
-        """The scan_state after the steps of a map, from ``scan_state``."""
-        moved = self.w.speller.op("fma", [factor, scan_state, rest], [self.dtype] * 3, self.dtype)
+    def moved(self, factor: str, rest: str, state: str) -> str:
+        """The state after the steps of a map, from ``state``."""
+        moved = self.w.speller.op("fma", [factor, state, rest], [self.dtype] * 3, self.dtype)
         return f"isinf({factor}) ? {rest} : {moved}" if self.dtype.is_float and not self.is_steady else moved
 
     def follow(self, first: str, second: str) -> None:
@@ -224,24 +246,16 @@ class _Recurrence(_Scan):
 def _print_recurrence(s: _Recurrence, by: ma.Frag) -> None:
     """Print a scan with factors."""
     w, levels = s.w, s.levels
+    steady = _steady_totals, _steady_lanes, _steady_warps
+    totals, lanes, warps = steady if s.is_steady else (_totals, _map_lanes, _map_warps)
     with w.braces(""):
-        if s.is_steady:
-            w.line(f"{s.ctype} scan_factor[{levels.totals}], scan_rest[{levels.totals}];")
-            w.line(f"{s.ctype} scan_before_factor[{levels.totals}], scan_before_rest[{levels.totals}];")
-            _steady_totals(s, by)
-            if levels.lanes.size > 1:
-                _steady_lanes(s)
-            if levels.warps.size > 1:
-                _steady_warps(s)
-            _states(s, by)
-            return
         w.line(f"{s.ctype} scan_factor[{levels.totals}], scan_rest[{levels.totals}];")
         w.line(f"{s.ctype} scan_before_factor[{levels.totals}], scan_before_rest[{levels.totals}];")
-        _totals(s, by)
+        totals(s, by)
         if levels.lanes.size > 1:
-            _map_lanes(s)
+            lanes(s)
         if levels.warps.size > 1:
-            _map_warps(s)
+            warps(s)
         _states(s, by)
 
 
@@ -261,10 +275,7 @@ def _totals(s: _Recurrence, by: ma.Frag) -> None:
             w.line(f"const {s.ctype} scan_step_factor = {factor}, scan_step_rest = {rest};")
             w.line(f"scan_all_rest = {s.moved('scan_step_factor', 'scan_step_rest', 'scan_all_rest')};")
             w.line(f"scan_all_factor = {s.product('scan_all_factor', 'scan_step_factor')};")
-        w.line(f"scan_factor[{t}] = scan_all_factor;")
-        w.line(f"scan_rest[{t}] = scan_all_rest;")
-        w.line(f"scan_before_factor[{t}] = 1;")
-        w.line(f"scan_before_rest[{t}] = 0;")
+        _keep_total(s, t)
 
 
 def _steady_totals(s: _Recurrence, by: ma.Frag) -> None:
@@ -277,62 +288,55 @@ def _steady_totals(s: _Recurrence, by: ma.Frag) -> None:
             _, rest = _steps(s, by, s.register(t, k))
             w.line(f"scan_all_rest = {s.moved('scan_power', rest, 'scan_all_rest')};")
         s.raise_to("scan_all_factor", "scan_power", s.levels.low.size)
-        w.line(f"scan_factor[{t}] = scan_all_factor;")
-        w.line(f"scan_rest[{t}] = scan_all_rest;")
-        w.line(f"scan_before_factor[{t}] = 1;")
-        w.line(f"scan_before_rest[{t}] = 0;")
+        _keep_total(s, t)
+
+
+def _keep_total(s: _Recurrence, t: str) -> None:
+    """The map of all registers of total ``t``, and the one before them, which is none yet."""
+    s.w.line(f"scan_factor[{t}] = scan_all_factor;")
+    s.w.line(f"scan_rest[{t}] = scan_all_rest;")
+    s.w.line(f"scan_before_factor[{t}] = 1;")
+    s.w.line(f"scan_before_rest[{t}] = 0;")
 
 
 def _steady_lanes(s: _Recurrence) -> None:
     """:func:`_map_lanes` where all lanes have one factor: that of a number of lanes is its power."""
     w, d = s.w, s.levels.lanes
-    earlier = "__shfl_down_sync" if s.op.reverse else "__shfl_up_sync"
     w.line(f"const int scan_lane_place = {s.place(w.lane, d)};")
-    mask = (d.size - 1) * d.step
-    last = f"{w.lane} & {31 - mask}" if s.op.reverse else f"{w.lane} | {mask}"
     with w.registers("t", s.levels.totals) as t:
         w.line(f"{s.ctype} scan_other, scan_power = scan_factor[{t}], scan_lanes = 1;")
-        distance = 1
-        while distance < d.size:
-            w.line(f"scan_other = {_shuffle(s, earlier, f'scan_rest[{t}]', str(distance * d.step))};")
+        for distance in _distances(d.size):
+            w.line(f"scan_other = {_shuffle(s, s.from_earlier, f'scan_rest[{t}]', str(distance * d.step))};")
             moved = s.moved("scan_power", f"scan_rest[{t}]", "scan_other")
             w.line(f"if (scan_lane_place >= {distance}) scan_rest[{t}] = {moved};")
             w.line(f"if (scan_lane_place & {distance}) scan_lanes = {s.product('scan_lanes', 'scan_power')};")
             w.line(f"scan_power = {s.product('scan_power', 'scan_power')};")
-            distance *= 2
-        w.line(f"scan_other = {_shuffle(s, earlier, f'scan_rest[{t}]', str(d.step))};")
+        w.line(f"scan_other = {_shuffle(s, s.from_earlier, f'scan_rest[{t}]', str(d.step))};")
         w.line(f"scan_before_factor[{t}] = scan_lanes;")
         w.line(f"scan_before_rest[{t}] = scan_lane_place >= 1 ? scan_other : 0;")
         w.line(f"scan_factor[{t}] = scan_power;")
-        w.line(f"scan_other = {_shuffle(s, '__shfl_sync', f'scan_rest[{t}]', last)};")
+        w.line(f"scan_other = {_shuffle(s, '__shfl_sync', f'scan_rest[{t}]', s.last_lane)};")
         w.line(f"scan_rest[{t}] = scan_other;")
 
 
 def _steady_warps(s: _Recurrence) -> None:
     """:func:`_map_warps` where all warps have one factor."""
     w, d = s.w, s.levels.warps
-    assert s.op.scratch is not None, "the verifier demands scratch where warps split the axis"
-    ctype, count = memory_type(s.dtype), s.levels.totals
-    w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {w.place(s.op.scratch)});")
+    count = s.levels.totals
+    s.print_scratch()
     with w.registers("t", count) as t:
         w.line(f"{scratch_element(w, w.warp, 2 * count, t)} = scan_rest[{t}];")
-    w.line("__syncthreads();")
-    w.line(f"const int scan_warp_place = {s.place(w.warp, d)};")
-    first = f"{w.warp} - {times(digit_text(w.warp, d.step, d.size, False), d.step)}"
-    turned = f"{d.size - 1} - {w.lane}" if s.op.reverse else w.lane
-    w.line(f"const int scan_read_warp = {first} + {times(f'({turned})', d.step)};")
+    _read_warps(s)
     with w.registers("t", count) as t:
         load = scratch_element(w, "scan_read_warp", 2 * count, t)
         w.line(f"{s.ctype} scan_other, scan_part = {w.lane} < {d.size} ? {load} : 0;")
         w.line(f"{s.ctype} scan_power = scan_factor[{t}], scan_earlier = 1;")
-        distance = 1
-        while distance < d.size:
+        for distance in _distances(d.size):
             w.line(f"scan_other = {_shuffle(s, '__shfl_up_sync', 'scan_part', str(distance))};")
             moved = s.moved("scan_power", "scan_part", "scan_other")
             w.line(f"if ({w.lane} >= {distance}) scan_part = {moved};")
             w.line(f"if (scan_warp_place & {distance}) scan_earlier = {s.product('scan_earlier', 'scan_power')};")
             w.line(f"scan_power = {s.product('scan_power', 'scan_power')};")
-            distance *= 2
         earlier = _shuffle(s, "__shfl_sync", "scan_part", "(scan_warp_place + 31) % 32")
         w.line(f"scan_other = {earlier};")
         w.line("scan_other = scan_warp_place > 0 ? scan_other : 0;")
@@ -350,26 +354,21 @@ def _steady_warps(s: _Recurrence) -> None:
 def _map_lanes(s: _Recurrence) -> None:
     """The map before each lane, and that of all lanes."""
     w, d = s.w, s.levels.lanes
-    earlier = "__shfl_down_sync" if s.op.reverse else "__shfl_up_sync"
     w.line(f"const int scan_lane_place = {s.place(w.lane, d)};")
-    mask = (d.size - 1) * d.step
-    last = f"{w.lane} & {31 - mask}" if s.op.reverse else f"{w.lane} | {mask}"
     with w.registers("t", s.levels.totals) as t:
-        distance = 1
-        while distance < d.size:
+        for distance in _distances(d.size):
             with w.braces(""):
-                s.exchange("scan_other", earlier, t, str(distance * d.step))
+                s.exchange("scan_other", s.from_earlier, t, str(distance * d.step))
                 w.line(f"{s.ctype} scan_own_factor = scan_factor[{t}], scan_own_rest = scan_rest[{t}];")
                 s.follow("scan_other", "scan_own")
                 w.line(f"scan_factor[{t}] = scan_lane_place >= {distance} ? scan_own_factor : scan_factor[{t}];")
                 w.line(f"scan_rest[{t}] = scan_lane_place >= {distance} ? scan_own_rest : scan_rest[{t}];")
-            distance *= 2
         with w.braces(""):
-            s.exchange("scan_other", earlier, t, str(d.step))
+            s.exchange("scan_other", s.from_earlier, t, str(d.step))
             w.line(f"scan_before_factor[{t}] = scan_lane_place >= 1 ? scan_other_factor : 1;")
             w.line(f"scan_before_rest[{t}] = scan_lane_place >= 1 ? scan_other_rest : 0;")
         with w.braces(""):
-            s.exchange("scan_all", "__shfl_sync", t, last)
+            s.exchange("scan_all", "__shfl_sync", t, s.last_lane)
             w.line(f"scan_factor[{t}] = scan_all_factor;")
             w.line(f"scan_rest[{t}] = scan_all_rest;")
 
@@ -380,23 +379,17 @@ def _map_warps(s: _Recurrence) -> None:
     After a barrier, a lane reads the map of one warp, and the lanes combine them.
     """
     w, d = s.w, s.levels.warps
-    assert s.op.scratch is not None, "the verifier demands scratch where warps split the axis"
-    ctype, count = memory_type(s.dtype), s.levels.totals
-    w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {w.place(s.op.scratch)});")
+    count = s.levels.totals
+    s.print_scratch()
     with w.registers("t", count) as t:
         w.line(f"{scratch_element(w, w.warp, 2 * count, t)} = scan_factor[{t}];")
         w.line(f"{scratch_element(w, w.warp, 2 * count, f'({t} + {count})')} = scan_rest[{t}];")
-    w.line("__syncthreads();")
-    w.line(f"const int scan_warp_place = {s.place(w.warp, d)};")
-    first = f"{w.warp} - {times(digit_text(w.warp, d.step, d.size, False), d.step)}"
-    turned = f"{d.size - 1} - {w.lane}" if s.op.reverse else w.lane
-    w.line(f"const int scan_read_warp = {first} + {times(f'({turned})', d.step)};")
+    _read_warps(s)
     with w.registers("t", count) as t:
         for part, at, none in (("factor", t, 1), ("rest", f"({t} + {count})", 0)):
             load = scratch_element(w, "scan_read_warp", 2 * count, at)
             w.line(f"{s.ctype} scan_part_{part} = {w.lane} < {d.size} ? {load} : {none};")
-        distance = 1
-        while distance < d.size:
+        for distance in _distances(d.size):
             with w.braces(""):
                 for part in ("factor", "rest"):
                     other = _shuffle(s, "__shfl_up_sync", f"scan_part_{part}", str(distance))
@@ -405,7 +398,6 @@ def _map_warps(s: _Recurrence) -> None:
                 s.follow("scan_other", "scan_own")
                 w.line(f"scan_part_factor = {w.lane} >= {distance} ? scan_own_factor : scan_part_factor;")
                 w.line(f"scan_part_rest = {w.lane} >= {distance} ? scan_own_rest : scan_part_rest;")
-            distance *= 2
         for part, none in (("factor", 1), ("rest", 0)):
             earlier = _shuffle(s, "__shfl_sync", f"scan_part_{part}", "(scan_warp_place + 31) % 32")
             w.line(f"const {s.ctype} scan_before_all_{part} = {earlier};")
@@ -417,8 +409,18 @@ def _map_warps(s: _Recurrence) -> None:
         w.line(f"scan_before_rest[{t}] = scan_own_rest;")
 
 
+def _read_warps(s: _Recurrence) -> None:
+    """The barrier after which maps of other warps may be read, and the warp whose map a lane reads."""
+    w, d = s.w, s.levels.warps
+    w.line("__syncthreads();")
+    w.line(f"const int scan_warp_place = {s.place(w.warp, d)};")
+    first = f"{w.warp} - {times(digit_text(w.warp, d.step, d.size, False), d.step)}"
+    turned = f"{d.size - 1} - {w.lane}" if s.op.reverse else w.lane
+    w.line(f"const int scan_read_warp = {first} + {times(f'({turned})', d.step)};")
+
+
 def _states(s: _Recurrence, by: ma.Frag) -> None:
-    """Every scan_state from the one before its registers."""
+    """Every state from the one before its registers."""
     w, high = s.w, s.levels.high.size
     w.line(f"{s.ctype} scan_carry = 0;")
     with w.registers("t", s.levels.totals) as t:

@@ -17,6 +17,9 @@ range of the mask through the reduction.
 The reference may be ``max(u, r)`` with a ``u`` that does not depend on the scores, such as a sink.  ``u = +inf`` gives
 exp2(-inf) as well.  A ``u`` that is NaN makes z NaN in rows where c admits nothing, so each sum must be added to
 ``mul(_, f)``, where f is NaN wherever the reference is: then the total is NaN in such a row with the second mask too.
+
+A scale after the guard makes r = -inf only where it makes each admitted score -inf.  Their exponentials are then inf,
+so that a total is not finite with and without the second mask.
 """
 
 from __future__ import annotations
@@ -130,9 +133,9 @@ def _masked(p: Peephole, cond: Value, x: Value) -> Value | None:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """``value`` is at least the maximum over ``axes`` of the masked scores, and never -inf where that is.
+    """``value`` is at least the maximum over ``axes`` of the masked scores, times positive constants.
 
-    ``apart``: it may be NaN where no score is.
+    Where that maximum is -inf, 0 stands for it.  ``apart``: the value may be NaN where no score is.
     """
 
     value: Value
@@ -218,8 +221,13 @@ def _is_rescaled(v: Value, found: _Reference, uses: _Uses) -> bool:
 
 def _is_nan_with(v: Value, found: _Reference, uses: _Uses) -> bool:
     """Whether ``v`` is NaN wherever the reference is: it is made from it by operations that keep NaN."""
-    made = uses.maps.get(v.name)
-    if v == found.value:
-        return True
-    keeps = made is not None and made.op in ("add", "sub", "mul", "fma", "neg", "exp2")
-    return keeps and made is not None and any(_is_nan_with(a, found, uses) for a in made.args)
+    todo, seen = [v], set[str]()
+    while todo:
+        x = todo.pop()
+        if x == found.value:
+            return True
+        made = uses.maps.get(x.name)
+        if x.name not in seen and made is not None and made.op in ("add", "sub", "mul", "fma", "neg", "exp2"):
+            todo += made.args
+        seen.add(x.name)
+    return False

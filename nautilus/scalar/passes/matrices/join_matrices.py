@@ -128,9 +128,10 @@ def _side(
     d: Def, product: MatrixProduct, load: Load, other: Load, rows: tuple[Axis, ...], columns: tuple[Axis, ...]
 ) -> _Groups | None:
     """``d`` with ``load`` as the operand of rows; None where its groups are no axis beside the columns."""
-    place = d.par.index(columns[0])
-    group = d.par[place - 1]
-    if len(columns) != 1 or place == 0 or group.name not in product.shared:
+    if len(columns) != 1 or columns[0] is d.par[0]:
+        return None
+    group = d.par[d.par.index(columns[0]) - 1]
+    if group.name not in product.shared:
         return None
     at = next((n for n, e in enumerate(load.index[:-1]) if e == Var(group.name)), None)
     terms = None if at is None else next((a for a in d.red if load.index[at + 1] == Var(a.name)), None)
@@ -167,9 +168,8 @@ def _may_merge(program: Program, x: _Groups) -> bool:
     for name in (x.load.buffer, x.d.name):
         b = program.buffer(name)
         written = [d for d in defs.values() if d.name == name]
-        plain = b.strides is None and b.support is None and b.initial is None
         made = len(written) == 1 and written[0].at is None and written[0].scatter is None
-        if not plain or not (b.space is Space.INPUT or made) or len(defs) < len(program.kernels):
+        if not _may_be_seen(b) or not (b.space is Space.INPUT or made) or len(defs) < len(program.kernels):
             return False
     return x.load.buffer != x.other.buffer
 

@@ -10,8 +10,8 @@ one loop, whose steps are parts of a block::
 
     S[i, j] = sum[d](Q[i, d] * K[at[i // W, j // W] * W + j % W, d])    ;    m[i] = max[j](S[i, j])
 
-So have the lines and columns of a window, ``K[y, r, x, c, d]``, which are not side by side in memory; those that are
-become one axis elsewhere (``collapse-axes``).
+The lines and columns of a window, ``K[y, r, x, c, d]``, have one loop in the same way where they are not side by side
+in memory; those that are become one axis elsewhere (``collapse-axes``).
 
 The pass begins at a product of matrices of which one operand alone has both axes.  All that reads its elements has or
 reduces both, at their own positions, and several reductions do, as those of a softmax.

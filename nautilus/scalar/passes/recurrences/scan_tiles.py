@@ -8,7 +8,7 @@ read once.
 
 Legality.  ``|a| <= 1`` is proved, as in ``chunk-recurrences``, so that no product of factors overflows.  A step that
 leaves the state out by a condition forgets inf and NaN (:class:`nautilus.core.common_ops.CommonScan`).  What else a
-step computes is elementwise, and reads of the states those of the same step alone.
+step computes is elementwise, and it reads states of the same step alone.
 
 Profitability.  A row takes the time of its memory, where steps one after another take at least that of their latency.
 """
