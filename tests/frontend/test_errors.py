@@ -17,6 +17,7 @@ from nautilus.core.errors import DiagnosticError, Severity
 from nautilus.frontend.codes import CODES, MAX_BYTES
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.syntax.unsupported import INSTEAD
+from tests.work import calls
 
 FOLDER = Path(__file__).parent / "errors"
 CASES = sorted(FOLDER.glob("N*.naut"))
@@ -181,11 +182,9 @@ def test_shared_expressions_are_bounded_as_trees() -> None:
 
 @pytest.mark.parametrize("line", ["O[i] = X[i] +\n", "A[i] = 1\n", "@\n", "const c = d\n", "O[i] = Q[i] + R[i]\n"])
 def test_a_file_full_of_errors_is_quick(line: str) -> None:
-    import time
-
-    start = time.perf_counter()
-    codes = diagnostics(GOOD + line * (50_000 // len(line)))[1]
-    assert 1 <= len(codes) <= 101 and time.perf_counter() - start < 10
+    codes: list[str] = []
+    assert calls(lambda: codes.extend(diagnostics(GOOD + line * (50_000 // len(line)))[1])) < 4_000_000
+    assert 1 <= len(codes) <= 101
 
 
 @pytest.mark.parametrize("op", [" + ", " * ", " - "])

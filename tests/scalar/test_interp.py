@@ -1,8 +1,7 @@
-"""The interpreter against numpy, its errors, and its speed paths."""
+"""The interpreter against numpy, its errors, and its quick paths."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from nautilus.scalar.interp.program import ScalarRunError, run_program
 from nautilus.scalar.text import parse_program
 from tests.scalar.programs import samples
+from tests.work import calls
 
 RNG = np.random.default_rng(7)
 
@@ -247,16 +247,15 @@ ATTENTION = """
   }"""
 
 
-def test_products_of_hundreds_of_rows_take_no_time() -> None:
+def test_products_of_hundreds_of_rows_are_products_of_arrays() -> None:
     q, k, v = (RNG.standard_normal((1, 4, 333, 128)).astype(np.float16) for _ in range(3))
-    start = time.perf_counter()
-    out = run(ATTENTION, {"Q": q, "K": k, "V": v})["O"]
-    assert time.perf_counter() - start < 2.0  # about 0.2 s on an idle machine
+    out: dict[str, Any] = {}
+    assert calls(lambda: out.update(run(ATTENTION, {"Q": q, "K": k, "V": v}))) < 30_000
     s = np.einsum("bhid,bhjd->bhij", q.astype(float), k.astype(float), optimize=True)
     s = np.where(np.tril(np.ones((333, 333), bool)), s, -np.inf)
     p = np.exp(s - s.max(-1, keepdims=True))
     want = np.einsum("bhij,bhjd->bhid", p / p.sum(-1, keepdims=True), v.astype(float), optimize=True)
-    np.testing.assert_allclose(out, want, atol=2e-3)
+    np.testing.assert_allclose(out["O"], want, atol=2e-3)
 
 
 @pytest.mark.parametrize("value", [20_000, 30_000, 50_000, 70_000])

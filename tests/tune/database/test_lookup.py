@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from nautilus.tune.database.lookup import neighbours, ranked, tuned_schedule
 from nautilus.tune.database.rows import Key, Row, key_of, schedule_hash
 from nautilus.tune.database.store import append
 from tests.tune.made import KEY, row
+from tests.work import calls
 
 
 def never() -> str:
@@ -110,15 +110,12 @@ def test_a_schedule_of_another_version_is_passed_over(matmul: Path, own_database
     assert tuned_schedule(spec, Context("sm_80")) == good
 
 
-def test_looking_up_is_quick(matmul: Path, own_database: Path) -> None:
+def test_looking_up_reads_the_rows_of_the_key_alone(matmul: Path, own_database: Path) -> None:
     spec = load_spec(matmul)
     key = key_of(spec, "sm_80", "fast")
     many = [row(Key(f"{n:016x}", {"M": n}, "sm_80", "fast"), reason="y" * 500) for n in range(5000)]
     wanted = Schedule(inline=("here",))
     append(own_database, [*many, row(key, wanted), *many])
-    best = 1.0  # of processor time: other processes share the machine
-    for _ in range(3):
-        started = time.process_time()
-        assert schedule_hash(tuned_schedule(spec, Context("sm_80")) or Schedule()) == schedule_hash(wanted)
-        best = min(best, time.process_time() - started)
-    assert best < 0.02
+    found: list[Schedule | None] = []
+    assert calls(lambda: found.append(tuned_schedule(spec, Context("sm_80")))) < len(many)
+    assert schedule_hash(found[0] or Schedule()) == schedule_hash(wanted)
