@@ -19,7 +19,7 @@ from nautilus.cli.messages import Message, about, of_diagnostic, show
 from nautilus.cli.options import dump_names, given_text
 from nautilus.cli.output import waiting
 from nautilus.core.records import dataclass
-from nautilus.export.cache import Entry, find, store
+from nautilus.export.cache import Entry, find, folder, store
 from nautilus.export.cache_key import key_of
 from nautilus.export.forms import BUILT, CHOOSING, HOSTED, PACKAGES, SEVERAL, UNTIL, form_of, ordered_archs
 from nautilus.passes.pipelines import SPEC, STAGE_NAMES
@@ -109,7 +109,10 @@ def write_rule(specs: Sequence[Path], output: str, asked: Asked, options: dict[s
 
 
 def entry_key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
-    """The key in the cache; None for a compilation that prints more than its output, or whose files are unreadable."""
+    """The key in the cache; None without one, for a compilation that prints more than its output, or if its files are
+    unreadable."""
+    if folder() is None:
+        return None
     shows = ("dump_ir", "dump_dir", "time_passes", "verbose")
     shown = any(options[name] for name in shows) or any(options.get(name) for name in ("report", "trace"))
     if asked.resource_usage or asked.line_info or shown or options["level"] == 3:

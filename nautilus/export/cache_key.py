@@ -1,8 +1,8 @@
 """The key of a compilation in the cache: a hash of everything that decides the bytes of its output.
 
 These are the contents of the spec and of the files that it includes, its path (messages quote it), the options, the
-schedule file, the sources of the compiler with its grammar and its shipped schedules, the user's tuning database, the
-GPUs of the machine, NVRTC, and for libraries the host compiler.
+schedule file, the sources of the compiler with its grammar and its shipped schedules (their sizes and times), the
+user's tuning database, the GPUs of the machine, NVRTC, and for libraries the host compiler.
 """
 
 from __future__ import annotations
@@ -57,17 +57,22 @@ def _texts(spec: Path) -> Iterator[str]:
 
 @cache
 def sources() -> str:
-    """A hash of the files of the compiler, and the version of Python."""
+    """A hash of the names, sizes and times of the files of the compiler, and the version of Python.
+
+    Their contents would take longer to read than an output of the cache.  What replaces a file has another time of
+    change, which no program can choose, even if it keeps the time of the last write.
+    """
     whole = hashlib.sha256(sys.version.encode())
     grammar = [p for p in (_PACKAGE / "grammar", _PACKAGE.parent / "grammar") if p.is_dir()]
-    for root in (_PACKAGE, *grammar[:1]):
-        for folder, folders, names in os.walk(root):
-            folders[:] = sorted(f for f in folders if f != "__pycache__")
-            for name in sorted(names):
-                if name.endswith((".py", ".lark", ".naut", ".jsonl")):
-                    path = os.path.join(folder, name)
-                    with open(path, "rb") as file:
-                        whole.update(os.path.relpath(path, root).encode() + b"\0" + file.read())
+    todo = [str(root) for root in (_PACKAGE, *grammar[:1])]
+    while todo:
+        with os.scandir(todo.pop()) as entries:
+            found = sorted(entries, key=lambda e: e.name)
+        todo += [e.path for e in found if e.name != "__pycache__" and e.is_dir()]
+        for e in found:
+            if e.name.endswith((".py", ".lark", ".naut", ".jsonl")):
+                at = e.stat()
+                whole.update(f"{e.path}\0{at.st_size} {at.st_mtime_ns} {at.st_ctime_ns} {at.st_ino}\n".encode())
     return whole.hexdigest()
 
 

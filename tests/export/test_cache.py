@@ -102,6 +102,20 @@ def test_the_compiler_and_the_database_are_in_the_key(
     assert len(keys) == 7
 
 
+def test_a_changed_file_of_the_compiler_is_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "package" / "room" / "__init__.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("a = 1")
+    monkeypatch.setattr(cache_key, "_PACKAGE", tmp_path / "package")
+    first, at = cache_key.sources.__wrapped__(), file.stat()
+    assert cache_key.sources.__wrapped__() == first
+    while file.stat().st_ctime_ns == at.st_ctime_ns:  # clocks of file systems tick a few hundred times a second
+        file.write_text("a = 2")
+        os.utime(file, ns=(at.st_atime_ns, at.st_mtime_ns))
+    assert file.stat().st_mtime_ns == at.st_mtime_ns and file.stat().st_size == at.st_size
+    assert cache_key.sources.__wrapped__() != first
+
+
 @pytest.mark.parametrize("damage", [b"", b"nautilusc cache 1\n", b"\x80\x04\x95pickled"])
 def test_damage_costs_a_warning(damage: bytes, place: Path, spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = compiled(spec, "-q")

@@ -25,16 +25,17 @@ reals skips it, so no tolerance for legal narrowing hides a wrong rewrite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from math import copysign
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Source, Span
 from nautilus.core.types import DType, integer_limits
 
+T = TypeVar("T")
 SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 
@@ -357,9 +358,26 @@ def sizes(e: Expr) -> tuple[tuple[str, object], ...]:
     try:
         return e._sizes
     except AttributeError:
-        found = tuple(dict.fromkeys((n.name, _facts(n)) for n in walk(e) if isinstance(n, Param)))
+        found = _merged([sizes(c) for c in children(e)])
         object.__setattr__(e, "_sizes", found)
         return found
+
+
+def _merged(parts: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
+    """The items of all ``parts`` in order, each once."""
+    some = [p for p in parts if p]
+    if len(some) < 2:
+        return some[0] if some else ()
+    return tuple(dict.fromkeys(x for p in some for x in p))
+
+
+def _united(parts: Iterable[frozenset[str]]) -> frozenset[str]:
+    """The names in any of ``parts``; one of these where it has all."""
+    found = _NO_NAMES
+    for names in parts:
+        if not names <= found:
+            found = names if found <= names else found | names
+    return found
 
 
 def rewrite(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
@@ -402,9 +420,22 @@ def replaced(e: Expr, old: Expr, new: Expr) -> Expr:
 
 def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
     """Replace index variables by name. Bound names of a Reduce must not occur in ``env``."""
-    if env.keys().isdisjoint(free_vars(e)):
+    names = env.keys()
+    if names.isdisjoint(free_vars(e)):
         return e
-    return rewrite(e, lambda n: env.get(n.name) if isinstance(n, Var) else None)
+    done: dict[int, Expr] = {}
+
+    def new(n: Expr) -> Expr:
+        if type(n) is Var:
+            return env.get(n.name, n)
+        if names.isdisjoint(free_vars(n)):
+            return n
+        found = done.get(id(n))
+        if found is None:
+            found = done[id(n)] = with_children(n, tuple([new(c) for c in children(n)]))
+        return found
+
+    return new(e)
 
 
 def free_vars(e: Expr) -> frozenset[str]:
@@ -420,10 +451,7 @@ def free_vars(e: Expr) -> frozenset[str]:
 
 
 def _free_vars(e: Expr) -> frozenset[str]:
-    nodes = list(walk(e))
-    if not any(isinstance(n, Reduce) for n in nodes):
-        return frozenset(n.name for n in nodes if isinstance(n, Var))
-    inner = _NO_NAMES.union(*(free_vars(c) for c in children(e)))
+    inner = _united([free_vars(c) for c in children(e)])
     return inner - {a.name for a in e.axes} if isinstance(e, Reduce) else inner
 
 
@@ -434,7 +462,7 @@ def refs(e: Expr) -> frozenset[str]:
     try:
         return e._refs
     except AttributeError:
-        found = frozenset(n.name for n in walk(e) if isinstance(n, Ref))
+        found = _united([refs(c) for c in children(e)])
         object.__setattr__(e, "_refs", found)
         return found
 
@@ -446,6 +474,7 @@ def loads(e: Expr) -> tuple[Load, ...]:
     try:
         return e._loads
     except AttributeError:
-        found = tuple(dict.fromkeys(n for n in walk(e) if isinstance(n, Load)))
+        inner = _merged([loads(c) for c in children(e)])
+        found = (e, *inner) if isinstance(e, Load) else inner
         object.__setattr__(e, "_loads", found)
         return found

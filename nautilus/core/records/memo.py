@@ -34,12 +34,12 @@ def by_identity(calls: int) -> Callable[[F], F]:
     """Decorate a function of positional arguments: results of the last ``calls`` different calls are remembered."""
 
     def decorate(function: F) -> F:
-        found: dict[tuple[int, ...], tuple[Any, Any]] = {}  # by the places of the arguments: they, and the result
+        found: dict[object, tuple[Any, Any]] = {}  # by the places of the arguments: they, and the result
         writing = Lock()
 
         @wraps(function)
         def call(*args: Any) -> Any:
-            key = tuple(map(id, args))
+            key = id(args[0]) if len(args) == 1 else tuple(map(id, args))
             known = found.get(key)
             if known is None:
                 known = args, function(*args)

@@ -81,7 +81,7 @@ def touch(op: MemOp) -> Touch:
 
 
 def _slots(found: tuple[Frag | Slot, ...]) -> tuple[Slot, ...]:
-    return tuple(x for x in found if isinstance(x, Slot))
+    return tuple([x for x in found if isinstance(x, Slot)]) if found else ()
 
 
 def deep_touch(op: MemOp) -> Touch:
@@ -140,12 +140,14 @@ def map_slots(op: MemOp, f: Callable[[Slot], Slot]) -> MemOp:
 
 def expressions(op: MemOp) -> tuple[Expr, ...]:
     """The expressions that ``op`` itself evaluates; those of its slots come last."""
-    return (*declaration(type(op)).expressions(op), *(s.stage for s in touch(op).all))
+    found: tuple[Expr, ...] = declaration(type(op)).expressions(op)
+    return (*found, *[s.stage for s in touch(op).all]) if type(op) in _TOUCHING else found
 
 
 def refs(op: MemOp) -> frozenset[str]:
     """Names of fragments mentioned in the expressions of ``op`` itself."""
-    return _NO_NAMES.union(*map(refs_of, expressions(op)))
+    found = expressions(op)
+    return _NO_NAMES.union(*map(refs_of, found)) if found else _NO_NAMES
 
 
 def reads(op: MemOp) -> tuple[str, ...]:
@@ -153,8 +155,8 @@ def reads(op: MemOp) -> tuple[str, ...]:
 
     A ``wg.wait`` reads the results that it lists.
     """
-    direct = declaration(type(op)).operands(op)
-    return (*(f.name for f in direct if isinstance(f, Frag)), *refs(op))
+    direct = [f.name for f in declaration(type(op)).operands(op) if isinstance(f, Frag)]
+    return (*direct, *refs(op))
 
 
 def substitute_copy(op: AsyncCopy, env: Mapping[str, Expr]) -> AsyncCopy:
@@ -172,7 +174,7 @@ def defined(op: MemOp) -> tuple[Frag, ...]:
 def bound(op: MemOp) -> tuple[Frag, ...]:
     """Fragments that ``op`` names: its results, and the carried arguments of a loop."""
     found = declaration(type(op))
-    return (*found.results(op), *found.arguments(op))
+    return found.results(op) + found.arguments(op)
 
 
 def variables(op: MemOp) -> tuple[str, ...]:

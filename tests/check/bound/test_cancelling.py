@@ -11,7 +11,7 @@ import pytest
 from nautilus.check import compare
 from nautilus.check.bound.cancelling.reach import reaches_zero
 from nautilus.check.bound.cancelling.sites import may_cancel
-from nautilus.check.bound.cancelling.tails import grows, index
+from nautilus.check.bound.cancelling.tails import grows, index, median
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import generate
@@ -50,6 +50,14 @@ SPECS = {
 @cache
 def compiled(name: str) -> Compilation:
     return travel(SPECS[name][0], "sm_90a", "vr-tile")
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 256])
+def test_the_median_is_that_of_numpy(count: int) -> None:
+    x = np.random.default_rng(count).normal(size=count)
+    for y in (x, np.where(x == x.max(), np.inf, x), np.where(x == x.min(), -np.inf, x), np.where(x == x[0], np.nan, x)):
+        assert np.array_equal(median(y), np.median(y), equal_nan=True)
+    assert np.isnan(median(x[:0]))
 
 
 def spec(name: str) -> Spec:

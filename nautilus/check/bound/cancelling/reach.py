@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from nautilus.check.bound.cancelling.sites import Known, comparisons, distance, singular
+from nautilus.check.bound.cancelling.tails import median
 from nautilus.check.bound.choices import Probe, Roundings
 from nautilus.check.bound.errors import Rounding
 from nautilus.check.bound.exactness import Common, unit
@@ -91,10 +92,10 @@ class Site:
         """Whether the relative error of a distance is as small close to the point as elsewhere."""
         relative = e / np.maximum(np.abs(s), np.finfo(np.float64).tiny)
         if self.quotient:  # a dividend that is small by chance has a large relative error as well
-            return bool(np.median(relative[near]) <= _AS_ELSEWHERE * np.median(relative))
+            return median(relative[near]) <= _AS_ELSEWHERE * median(relative)
         close, typical = (float(np.sqrt(np.mean(x**2))) for x in (relative[near], relative))
         if _is_crossed(s):  # of few elements, none may be so close that its error alone is large
-            usual = float(np.median(relative[relative > 0.0])) if np.any(relative > 0.0) else 0.0
+            usual = median(relative[relative > 0.0]) if np.any(relative > 0.0) else 0.0
             return bool(np.all(relative[near] <= _ROUNDINGS * self.unit)) and close <= _AS_ELSEWHERE * usual
         return close <= _SAME * typical and typical <= _ROUNDINGS * self.unit
 
@@ -241,7 +242,7 @@ class Sites:
                 off = np.abs(np.concatenate(moved.found[key]) - s)
                 if key in exact.results:
                     z, other = (np.concatenate(x.results[key]) for x in (exact, moved))
-                    off = np.abs(other - z) * np.abs(s) / np.maximum(np.abs(z), np.median(np.abs(z)))
+                    off = np.abs(other - z) * np.abs(s) / np.maximum(np.abs(z), median(np.abs(z)))
                     self.quotients.add(key)
             kept = slice(None, None, max(1, s.size // _MOST))
             self.distances.setdefault(key, []).append(s[kept])

@@ -64,7 +64,7 @@ class State:
         """The state with ``to`` in place of the loop variable ``var``; ``stages`` by buffer."""
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(y for x in xs for y in x.rename(var, to, stages[x.buffer]))
+            return frozenset([y for x in xs for y in x.rename(var, to, stages[x.buffer])]) if xs else xs
 
         return State(f(self.written), f(self.read), tuple(map(f, self.groups)), f(self.open))
 

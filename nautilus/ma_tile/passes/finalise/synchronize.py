@@ -40,7 +40,8 @@ from nautilus.core.index.linear import ZERO, Linear, atom
 from nautilus.core.index.simplify import bounds, simplify
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
-from nautilus.ma_tile.analysis.outstanding.states import NONE, Access, Accesses, State, stage_number, within
+from nautilus.ma_tile.analysis.outstanding.states import NONE, Accesses, State, within
+from nautilus.ma_tile.analysis.outstanding.touched import Touched
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
@@ -48,8 +49,6 @@ from nautilus.ma_tile.ir.ops import (
     AsyncWait,
     Barrier,
     ForOp,
-    GlobalLoad,
-    GlobalStore,
     IfOp,
     MemKernel,
     MemModule,
@@ -57,13 +56,10 @@ from nautilus.ma_tile.ir.ops import (
     ReduceOp,
     RolesOp,
     ScanOp,
-    SharedLoad,
-    SharedStore,
-    Slot,
     Smem,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import Touch, deep_touch, each_kernel, exchanged, rebuild, touch
+from nautilus.ma_tile.ir.traverse import each_kernel, exchanged, rebuild, touch
 from nautilus.ma_tile.rewriting.renaming import chosen_ranges, known_ranges, uniform_ranges
 
 _GROUPS = (AsyncCopy, AsyncCommit, AsyncWait, TmaLoad)
@@ -88,7 +84,7 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
     smem = {s.name: s for s in kernel.smem}
     ranges = {**uniform_ranges(kernel), **known_ranges(kernel), **chosen_ranges(kernel)}
-    work = _Sync(smem, ranges, exchanged(kernel.body), 32 * kernel.warps)
+    work = _Sync(smem, ranges, Touched(smem, exchanged(kernel.body)), 32 * kernel.warps)
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
         fewer, same = _without_commit(bare, n), _without_commit(body, n)
@@ -149,7 +145,7 @@ class _Chain:
 class _Sync:
     smem: dict[str, Smem]
     ranges: Mapping[str, tuple[int, int]]
-    exchanged: frozenset[str]  # tensors in global memory
+    touched: Touched
     threads: int  # of the block
     stages: dict[str, int] = field(init=False)
     # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
@@ -159,11 +155,12 @@ class _Sync:
     )
     trips: dict[int, tuple[ForOp, tuple[int, float]]] = field(init=False, default_factory=dict)
     moving: dict[int, tuple[ForOp, frozenset[str]]] = field(init=False, default_factory=dict)
-    same: dict[tuple[int, int], tuple[Access, Access, bool]] = field(init=False, default_factory=dict)
-    accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(init=False, default_factory=dict)
+    paths: dict[tuple[Expr, Expr, int, bool], tuple[Expr, ...]] = field(init=False, default_factory=dict)
+    never: dict[tuple[object, ...], bool] = field(init=False, default_factory=dict)
+    modulo: dict[Accesses, Accesses] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.stages = {name: s.stages for name, s in self.smem.items()} | {_global(n): 1 for n in self.exchanged}
+        self.stages = self.touched.stages
 
     # -- blocks and loops ---------------------------------------------------------------------
     def block(
@@ -171,8 +168,10 @@ class _Sync:
     ) -> tuple[tuple[MemOp, ...], State]:
         """``body`` with its waits and barriers, if it starts in ``state``; and the state after it."""
         out: list[MemOp] = []
-        start, chain = state, _Chain((), state, state)
-        for n, op in enumerate(body):
+        start, chain, done = state, _Chain((), state, state), 0
+        for n, op in self.touched.active(body):
+            out += body[done:n]
+            done = n + 1
             if isinstance(op, ForOp):
                 if (id(op), state) not in self.loops:
                     self.loops[id(op), state] = (op, *self._loop(op, state))
@@ -186,7 +185,8 @@ class _Sync:
                 state = self._ends(chain) or left
                 out += inside
                 continue
-            if any(self._touched(op)) or isinstance(op, TmaLoad | AsyncCommit | Barrier):
+            touches = any(self.touched.of(op))
+            if touches or isinstance(op, TmaLoad | AsyncCommit | Barrier):
                 chain = _Chain((), state, state)
             if isinstance(op, IfOp) and _bulk(op):
                 inner, left = self.block(op.body, state)
@@ -195,13 +195,10 @@ class _Sync:
                 continue
             if isinstance(op, Barrier) and op.threads == self.threads:
                 state = state.barrier()
-            if not (any(self._touched(op)) or isinstance(op, TmaLoad | AsyncCommit)):  # as most ops
-                out.append(op)
-                continue
-            frame = _Frame(body[n:], loop)
-            state = self._before(op, state, frame, out)
+            if touches or isinstance(op, TmaLoad | AsyncCommit):
+                state = self._after(op, self._before(op, state, _Frame(body[n:], loop), out))
             out.append(op)
-            state = self._after(op, state)
+        out += body[done:]
         return tuple(out), state
 
     def _loop(self, op: ForOp, state: State) -> tuple[tuple[MemOp, ...], State, State]:
@@ -251,10 +248,7 @@ class _Sync:
         for n in range(min(least, depth), depth + 1):
             if high is not None and n > max(high, 0):
                 break
-            kinds = (*(("ge",) if n else ()), *(("le",) if n < depth else ()))
-            given = [calc(kind, hi, calc("add", lo, n)) for kind in kinds]
-            known = simplify(hi, self.ranges, given)  # a minimum may be one of its arguments then
-            given += [calc(kind, known, calc("add", lo, n)) for kind in kinds]
+            given = self._given(lo, hi, n, n == depth)
             states = [x.head for x in chain.loops]
             if n < depth:
                 entry = self._replay(chain.before, chain.start, {}, given) or chain.entry
@@ -266,6 +260,16 @@ class _Sync:
                 states = found
             ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in states] if n else states
         return self._reduced(reduce(State.join, ends)) if ends else None
+
+    def _given(self, lo: Expr, hi: Expr, n: int, more: bool) -> tuple[Expr, ...]:
+        """What holds where loops from ``lo`` to ``hi`` have ``n`` iterations; ``more``: as many or more."""
+        key = lo, hi, n, more
+        if key not in self.paths:
+            kinds = (*(("ge",) if n else ()), *(() if more else ("le",)))
+            given = [calc(kind, hi, calc("add", lo, n)) for kind in kinds]
+            known = simplify(hi, self.ranges, given)  # a minimum may be one of its arguments then
+            self.paths[key] = (*given, *(calc(kind, known, calc("add", lo, n)) for kind in kinds))
+        return self.paths[key]
 
     def _step(self, chain: _Chain, states: list[State], at: Expr, given: Sequence[Expr]) -> list[State] | None:
         """The states in which an iteration of each loop begins, if one at ``at`` began in ``states``."""
@@ -295,25 +299,32 @@ class _Sync:
 
         None if loops in it copy.
         """
-        for op in body:
+        for _, op in self.touched.active(body):
             match op:
                 case ForOp() if not self._moving(op) and not any(isinstance(x, _GROUPS) for x in walk_ops(op.body)):
                     for x in walk_ops(op.body):  # whatever its barriers order
-                        reads, writes, _ = self._touched(x)
-                        state = replace(state, read=state.read | reads, written=state.written | writes)
+                        reads, writes, _ = self.touched.of(x)
+                        state = State(state.written | writes, state.read | reads, state.groups, state.open)
                 case ForOp() | TmaLoad():
                     return None
                 case AsyncWait(pending=pending):
                     state = state.wait(pending)
                 case Barrier(threads=threads) if threads in (None, self.threads):
                     state = state.barrier()
-                case IfOp(cond=cond) if simplify(substitute(cond, at), self.ranges, given) == FALSE:
+                case IfOp(cond=cond) if self._is_false(cond, at, given):
                     continue
                 case IfOp() if _bulk(op):
                     return None
                 case _:
                     state = self._after(op, state)
         return state
+
+    def _is_false(self, cond: Expr, at: Mapping[str, Expr], given: Sequence[Expr]) -> bool:
+        """Whether ``cond`` never holds in iteration ``at`` where conditions are ``given``."""
+        key = cond, *at.items(), *given
+        if key not in self.never:
+            self.never[key] = simplify(substitute(cond, at), self.ranges, given) == FALSE
+        return self.never[key]
 
     def _enter(self, op: ForOp, state: State, lo: Expr | None = None) -> State:
         """``state`` with stages as forms of the variable of ``op``, which is ``lo`` (``op.lo``) in the first iteration.
@@ -338,14 +349,18 @@ class _Sync:
         """``state`` with coefficients modulo the number of stages, so that there are finitely many states."""
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(x if x.at == ZERO else within(x, self.stages[x.buffer]) for x in xs)
+            found = self.modulo.get(xs)
+            if found is None:
+                found = frozenset(x if x.at == ZERO else within(x, self.stages[x.buffer]) for x in xs)
+                self.modulo[xs] = found
+            return found
 
         return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
 
     # -- one op -------------------------------------------------------------------------------
     def _before(self, op: MemOp, state: State, frame: _Frame, out: list[MemOp]) -> State:
         """Append the waits and the barrier that ``op`` needs to ``out``; the state in front of ``op``."""
-        reads, writes, copies = self._touched(op)
+        reads, writes, copies = self.touched.of(op)
         writes = frozenset(x for x in writes if x.buffer in self.smem)
         touched = reads | writes | copies
         if isinstance(op, TmaLoad):
@@ -353,11 +368,11 @@ class _Sync:
             if pending is not None:
                 out.append(AsyncWait(pending))
             return (state if pending is None else state.wait(pending)).barrier()
-        if self._overlap(touched, state.open):
+        if self.touched.overlap(touched, state.open):
             out.append(AsyncCommit())
             state = state.commit()
         pending = self._pending(touched, state)
-        clash = self._overlap(touched, state.written) or self._overlap(writes | copies, state.read)
+        clash = self.touched.overlap(touched, state.written) or self.touched.overlap(writes | copies, state.read)
         if pending is None and not clash:
             return state
         if pending is None:
@@ -369,7 +384,7 @@ class _Sync:
         return state.barrier()
 
     def _after(self, op: MemOp, state: State) -> State:
-        reads, writes, copies = self._touched(op)
+        reads, writes, copies = self.touched.of(op)
         if isinstance(op, ReduceOp | ScanOp) and op.scratch is not None:  # it has a barrier between its halves
             return replace(state.barrier(), read=writes)
         if isinstance(op, AsyncCommit):
@@ -378,42 +393,10 @@ class _Sync:
             return state
         return State(state.written | writes, state.read | reads, state.groups, state.open | copies)
 
-    def _touched(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
-        """(read, written, copied to) by ``op``; the body of a condition counts as if it runs."""
-        if id(op) not in self.accesses:
-            self.accesses[id(op)] = (op, self._accesses(op))
-        return self.accesses[id(op)][1]
-
-    def _accesses(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
-        if isinstance(op, ReduceOp | ScanOp) and op.scratch is not None:
-            return NONE, frozenset({Access(op.scratch, ZERO)}), NONE
-        t: Touch = deep_touch(op) if isinstance(op, IfOp) else touch(op)
-        reads, writes, copies = (frozenset(map(self._access, slots)) for slots in (t.reads, t.writes, t.copies))
-        if isinstance(op, SharedLoad | SharedStore) and op.start is not None:
-            part = op.start, op.start + self._rows(op)
-            reads, writes = (frozenset(replace(x, part=part) for x in xs) for xs in (reads, writes))
-        inside = tuple(walk_ops((op,))) if self.exchanged else ()
-        loaded = {x.buffer for x in inside if isinstance(x, GlobalLoad)} & self.exchanged
-        stored = {x.buffer for x in inside if isinstance(x, GlobalStore)} & self.exchanged
-        reads |= {Access(_global(n), ZERO) for n in loaded}
-        writes |= {Access(_global(n), ZERO) for n in stored}
-        return reads, writes, copies
-
-    def _rows(self, op: SharedLoad | SharedStore) -> int:
-        """The positions that ``op`` accesses along the first axis of its buffer."""
-        first, frag = self.smem[op.slot.buffer].axes[0], op.result if isinstance(op, SharedLoad) else op.value
-        return next((a.size for a in frag.type.axes if a.name == first.name), 1)
-
-    def _access(self, slot: Slot) -> Access:
-        stages = self.smem[slot.buffer].stages
-        if stages == 1:
-            return Access(slot.buffer, ZERO)
-        return Access(slot.buffer, stage_number(slot.stage, stages))
-
     def _pending(self, xs: Accesses, state: State) -> int | None:
         """The number of groups that may be outstanding when ``xs`` have arrived; None if ``xs`` need no wait."""
         for n, group in enumerate(state.groups):
-            if self._overlap(xs, group):
+            if self.touched.overlap(xs, group):
                 return n
         return None
 
@@ -423,11 +406,11 @@ class _Sync:
 
         None if a barrier comes before that reader, or if the reader has to wait for a copy that is still to come.
         """
-        fresh, coming = state.barrier(), NONE
+        fresh, coming, overlap = state.barrier(), NONE, self.touched.overlap
         for op, shift in self._upcoming(frame):
             if isinstance(op, ForOp | RolesOp) or _bulk(op):
                 return None
-            reads, writes, copies = self._touched(op)
+            reads, writes, copies = self.touched.of(op)
             if not (reads or writes or copies):  # as most ops
                 continue
             if shift is not None:
@@ -435,8 +418,8 @@ class _Sync:
                 reads, writes, (copies,) = moved.written, moved.read, moved.groups
             pending = self._pending(reads | writes, state)
             if pending is not None:
-                return None if self._overlap(reads | writes, coming) else pending
-            if self._overlap(reads | writes | copies, fresh.written) or self._overlap(writes | copies, fresh.read):
+                return None if overlap(reads | writes, coming) else pending
+            if overlap(reads | writes | copies, fresh.written) or overlap(writes | copies, fresh.read):
                 return None
             fresh = State(fresh.written | writes, fresh.read | reads, fresh.groups, fresh.open)
             coming |= copies
@@ -450,41 +433,6 @@ class _Sync:
             shift = (var, atom(Var(var)).shift(1))
             for op in frame.loop.body:
                 yield op, shift
-
-    # -- conflicts ------------------------------------------------------------------------------
-    def _overlap(self, xs: Accesses, ys: Accesses) -> bool:
-        return bool(xs) and bool(ys) and any(self._same_bytes(x, y) for x in xs for y in ys)
-
-    def _same_bytes(self, x: Access, y: Access) -> bool:
-        key = id(x), id(y)
-        if key not in self.same:
-            self.same[key] = (x, y, self._meet(x, y))
-        return self.same[key][2]
-
-    def _meet(self, x: Access, y: Access) -> bool:
-        if x.buffer not in self.smem or y.buffer not in self.smem:
-            return x.buffer == y.buffer
-        a, b = self.smem[x.buffer], self.smem[y.buffer]
-        if a.name != b.name:
-            (begin, end), (start, stop) = _bytes(a, x.at), _bytes(b, y.at)
-            return begin < stop and start < end
-        gap = x.at - y.at
-        if x.part is not None and y.part is not None and (x.part[1] <= y.part[0] or y.part[1] <= x.part[0]):
-            return False
-        return bool(gap.terms) or gap.const % a.stages == 0
-
-
-def _bytes(s: Smem, at: Linear) -> tuple[int, int]:
-    """The first byte of stage ``at`` of ``s`` and the one after its last; of all stages where it is not constant."""
-    if at.terms:
-        return s.offset, s.offset + s.bytes
-    begin = s.offset + at.const % s.stages * s.stage_bytes
-    return begin, begin + s.stage_bytes
-
-
-def _global(name: str) -> str:
-    """The name of a tensor in global memory among those of shared buffers."""
-    return f"global {name}"
 
 
 def _barriers(op: MemOp) -> int:
