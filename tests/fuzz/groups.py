@@ -1,4 +1,4 @@
-"""Sums over groups of terms that share a factor, as the compiler may compute them: ``s[k // 16]`` is outside of them."""
+"""Sums over groups of terms that share a factor, as the compiler may compute them: without ``s[k // 16]`` inside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def with_sums_of_groups(spec: Spec) -> Spec:
 
 
 def _grouped(e: Expr) -> Expr | None:
-    """``sum[q](s[q] * sum[r](X[q * 16 + r]))`` for ``sum[k](X[k] * s[k // 16])``; None where no group shares a factor."""
+    """``sum[q](s[q] * sum[r](X[q * 16 + r]))`` for ``sum[k](X[k] * s[k // 16])``; None where nothing is shared."""
     if not isinstance(e, Reduce) or e.op != "sum":
         return None
     for axis in e.axes:
