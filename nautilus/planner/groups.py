@@ -300,7 +300,7 @@ class Known:
                 return None, "they read each other at other positions than their own"
             plan = plan_kernel(unified, ops[-1], kept, light=step >= LIGHTER, divided=step <= LIGHTER)
             kernel = fuse_kernel(self.program, plan, self.defs, kept)
-            roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
+            roll_kernel(reorder_kernel(split_kernel(self.program, kernel, plan), plan), plan, [])
         except ScheduleError as error:
             return None, error.reason
         return plan, ""

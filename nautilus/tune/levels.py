@@ -104,7 +104,7 @@ def _single_definition(program: Program, name: str, arch: str) -> KernelPlan:
             return one_by_one(unified, name)
         plan = plan_kernel(unified, name, stored)
         kernel = fuse_kernel(program, plan, read_defs(program), stored)
-        roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
+        roll_kernel(reorder_kernel(split_kernel(program, kernel, plan), plan), plan, [])
     except ScheduleError:
         return one_by_one(unified, name)
     sized = size_kernel(plan, unified, limits(arch), warpgroup=False)

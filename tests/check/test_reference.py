@@ -170,6 +170,14 @@ def test_a_sum_over_two_axes_is_bounded_by_its_terms_in_either_order() -> None:
     assert abs(columns) * 4e35 <= ref.allowed["Y"]
 
 
+def test_equal_factors_may_be_rounded_the_way_their_product_is() -> None:
+    made = load_text("dim N = 1000\ninput X: f32[N]\noutput Y: f32\nY = prod[i](1 + X[i] / 64)\n")
+    x = float(np.float32(0.7))
+    factor, given = 1 + x / 64, InputSet("equal", 0, {"X": np.full(1000, x)})
+    off = abs(float(np.float32(factor)) ** 1000 - factor**1000)
+    assert 2 * off < reference(Compiled(made), given, stated(made)).allowed["Y"]
+
+
 def test_terms_that_leave_the_range_in_one_order_are_out_of_it() -> None:
     text = "dim N = 4096\ninput X: f32[N]\noutput Y: f32\nY = sum[i](exp2(X[i] * X[i] * 13.0) * X[i])\n"
     made = load_text(text)

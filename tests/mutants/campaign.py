@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from nautilus.core.errors import NautilusError
+from nautilus.driver import Request
 from tests.fuzz.case import limit
 from tests.mutants.judge import Verdict, judge
 from tests.mutants.mutations import mutants
@@ -45,7 +46,7 @@ def kept(path: str, arch: str, folder: str) -> Kept:
     """Compile the spec at ``path``. Raises what compiling raises."""
     name = f"{path} {arch}"
     with limit(_COMPILE):
-        program = at_small_sizes(Path(path), arch, name)
+        program = at_small_sizes(Request(Path(path), arch, until="ma-tile", keep_runtime=True), name)
     file = Path(folder) / f"{abs(hash(name)):x}.pickle"
     file.write_bytes(pickle.dumps(program))
     return Kept(name, str(file), tuple((" | ".join((arch[:5], *m.key)), m.kind) for m in mutants(program.module)))

@@ -119,12 +119,11 @@ def compiled(path: Path, arch: str, schedule: Schedule, name: str) -> Program:
     return Program(name, result.modules["ma-tile"], given.arrays, {**given.scalars, **given.sizes})
 
 
-def at_small_sizes(path: Path, arch: str, name: str) -> Program:
-    """``path`` at the aligned sizes of a check with longer reductions, so that pipelines go round.
+def at_small_sizes(request: Request, name: str) -> Program:
+    """The spec of ``request`` at the aligned sizes of a check with longer reductions, so that pipelines go round.
 
     The schedule is that of its own sizes where that is legal there.
     """
-    request = Request(path, arch, until="ma-tile", keep_runtime=True)
     sizes = sizes_of(lambda dims: spec_at(request, dims), {})
     chosen = next((v.dims for v in sizes if v.label == "aligned"), sizes[0].dims)
     whole = compile_file(request)
@@ -139,7 +138,23 @@ def at_small_sizes(path: Path, arch: str, name: str) -> Program:
             more = _sized(request, whole, _grown(request, declared, chosen, dims, few), name)
             made = made if more is None else more
         return made
-    raise AssertionError(path)  # the sizes of a check are legal
+    raise AssertionError(request.path)  # the sizes of a check are legal
+
+
+def at_odd_sizes(request: Request, name: str) -> Program:
+    """The spec of ``request`` at the first sizes of a check, which no tile divides; the schedule is as above."""
+    first, *_ = sizes_of(lambda dims: spec_at(request, dims), {})
+    made = _sized(request, compile_file(request), first.dims, name)
+    assert made is not None, request.path
+    return made
+
+
+def at_sizes(request: Request, dims: Mapping[str, int], name: str) -> Program:
+    """The spec of ``request`` at ``dims``; the schedule is that of the request, or that of these sizes."""
+    sized = replace(request, dims=dict(dims))
+    made = _sized(request, _compiled(sized), dims, name)
+    assert made is not None, request.path
+    return made
 
 
 def _sized(request: Request, whole: Result, dims: Mapping[str, int], name: str) -> Program | None:

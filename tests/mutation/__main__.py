@@ -23,12 +23,13 @@ KILLED = ("killed", "timeout")
 @click.option("--workers", type=click.IntRange(min=1), default=len(os.sched_getaffinity(0)), help="Trials at a time.")
 @click.option("--seconds", type=float, default=SECONDS, help="CPU seconds of tests for one mutant.")
 @click.option("--limit", type=float, default=math.inf, help="Seconds after which no trial is begun.")
+@click.option("--quick", is_flag=True, help="Leave out tests that are marked slow.")
 @click.option("--again", is_flag=True, help="Try survivors again, as after a new test.")
 @click.option("--draw", is_flag=True, help="Only draw the sample, which needs cosmic-ray; a trial does not.")
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("out/mutation"), help="Where results are kept.")
 def mutation(
     words: tuple[str, ...], count: int, seed: int, tests: tuple[str, ...], workers: int, seconds: float, limit: float,
-    again: bool, draw: bool, folder: Path,
+    quick: bool, again: bool, draw: bool, folder: Path,
 ) -> None:  # fmt: skip
     """Try COUNT mutants of the files whose paths contain one of WORDS (all files without).
 
@@ -43,7 +44,7 @@ def mutation(
     if draw:
         return
     wanted = [m for m in drawn if m.key not in known or (again and known[m.key]["verdict"] not in KILLED)]
-    for n, (m, outcome) in enumerate(campaign.run(wanted, tests, seconds, limit), 1):
+    for n, (m, outcome) in enumerate(campaign.run(wanted, tests, seconds, limit, quick), 1):
         click.echo(f"{n}/{len(wanted)} {outcome.verdict:9} {m.file}:{m.line} {m.operator}  {outcome.by}")
     known = campaign.results()
     rooms: dict[str, Counter[str]] = defaultdict(Counter)

@@ -98,8 +98,9 @@ def attempts(
             if m is None:
                 left = False
                 break
-            tests = chosen_for(m, found, most)
-            if (problem := _problem(m)) or not tests:
+            problem = _problem(m)
+            tests = [] if problem else chosen_for(m.placed, found, most)
+            if problem or not tests:
                 yield m, Outcome(problem or "unreached"), 0
                 continue
             trial = start(m.file, m.text, dict(tests))
@@ -178,14 +179,16 @@ class Campaign:
         return out
 
     def run(
-        self, wanted: list[Mutant], words: tuple[str, ...] = (), most: float = SECONDS, limit: float = math.inf
-    ) -> Iterator[tuple[Mutant, Outcome]]:
+        self, wanted: list[Mutant], words: tuple[str, ...] = (), most: float = SECONDS, limit: float = math.inf,
+        quick: bool = False,
+    ) -> Iterator[tuple[Mutant, Outcome]]:  # fmt: skip
         """Try ``wanted`` with the tests whose paths contain one of ``words``; each result is kept at once.
 
-        ``most``: CPU seconds of tests for one mutant; ``limit``: seconds from now, after which no trial is begun.
+        ``most``: CPU seconds of tests for one mutant; ``limit``: seconds from now, after which no trial is begun;
+        ``quick``: no test that is marked slow takes part.
         """
         until = time.monotonic() + limit
-        found = reach.update(self.folder / "reach.jsonl", self.workers, words)
+        found = reach.update(self.folder / "reach.jsonl", self.workers, words, quick)
         with (self.folder / "results.jsonl").open("a") as out:
             for m, outcome, tests in attempts(wanted, found, self.workers, most, until):
                 row = {"key": m.key, "verdict": outcome.verdict, "by": outcome.by, "tests": tests, **asdict(m)}

@@ -56,13 +56,15 @@ def file_of(test: str) -> str:
 class _Recorder:
     """A pytest plugin that runs the tests which ``path`` does not know in ``workers`` forked processes."""
 
-    def __init__(self, path: Path, workers: int, known: frozenset[tuple[str, str]]) -> None:
-        self.path, self.workers, self.known = path, workers, known
+    def __init__(self, path: Path, workers: int, known: frozenset[tuple[str, str]], quick: bool) -> None:
+        self.path, self.workers, self.known, self.quick = path, workers, known, quick
         self.passed = False
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         wanted = [i for i in session.items if not _measures_time(i)]
         wanted = [i for i in wanted if (i.nodeid, _hash(file_of(i.nodeid))) not in self.known]
+        if self.quick:
+            wanted = [i for i in wanted if i.get_closest_marker("slow") is None]
         wanted.sort(key=lambda i: i.get_closest_marker("slow") is None)  # a long one at the end would leave cores idle
         chunks = [*_chunks(wanted)]
         reader, writer = os.pipe()
@@ -134,8 +136,8 @@ def _chunks(items: Sequence[pytest.Item]) -> Iterator[Sequence[pytest.Item]]:
         yield chunk
 
 
-def update(path: Path, workers: int = 1, words: Sequence[str] = ()) -> list[Reached]:
-    """What the tests near the rooms reach, or those whose paths contain one of ``words``.
+def update(path: Path, workers: int = 1, words: Sequence[str] = (), quick: bool = False) -> list[Reached]:
+    """What the tests near the rooms reach, or those whose paths contain one of ``words``; ``quick``: none that is slow.
 
     A test that fails is left out.  What ``path`` does not have yet is recorded by ``workers`` processes at a time.
     """
@@ -147,7 +149,7 @@ def update(path: Path, workers: int = 1, words: Sequence[str] = ()) -> list[Reac
             silence()
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
             files = [str(ROOT / f) for f in test_files() if not words or any(w in f for w in words)]
-            pytest.main([*OPTIONS, *files], plugins=[_Recorder(path, workers, known)])
+            pytest.main([*OPTIONS, *files], plugins=[_Recorder(path, workers, known, quick)])
         finally:
             os._exit(0)
     os.waitpid(child, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,13 +54,23 @@ class Mutant:
     @property
     def text(self) -> str:
         """The text of the file with the change, which may have moved. Raises ValueError where its lines are gone."""
+        lines, at = (ROOT / self.file).read_text("utf-8").splitlines(), self._first()
+        lines[at : at + len(self.before)] = self.after
+        return "\n".join(lines) + "\n"
+
+    @property
+    def placed(self) -> Mutant:
+        """The mutant with the numbers of its lines in the file as it is. Raises ValueError where they are gone."""
+        by, (first, end) = self._first() + 1 - self.line, self.statement
+        return replace(self, line=self.line + by, statement=(first + by, end + by))
+
+    def _first(self) -> int:
+        """The index of the first line ``before`` in the file, the nearest one to ``line``."""
         lines, size = (ROOT / self.file).read_text("utf-8").splitlines(), len(self.before)
         places = [n for n in range(len(lines)) if tuple(lines[n : n + size]) == self.before]
         if not places:
             raise ValueError(f"{self.file} has no lines {self.before}")
-        at = min(places, key=lambda n: abs(n + 1 - self.line))
-        lines[at : at + size] = self.after
-        return "\n".join(lines) + "\n"
+        return min(places, key=lambda n: abs(n + 1 - self.line))
 
 
 def sources() -> list[str]:

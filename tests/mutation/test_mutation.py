@@ -39,7 +39,8 @@ def test_a_mutant_changes_its_lines_alone() -> None:
     lines = text.splitlines()
     mutant = Mutant(FILE, 3, "none", (lines[2],), ("x = 1",), (3, 4))
     assert mutant.text.splitlines() == [*lines[:2], "x = 1", *lines[3:]]
-    assert replace(mutant, line=5).text == mutant.text, "the lines have moved"
+    moved = replace(mutant, line=5, statement=(5, 6))
+    assert moved.text == mutant.text and moved.placed == mutant, "the lines have moved"
     with pytest.raises(ValueError, match="has no lines"):
         _ = Mutant(FILE, 3, "none", ("y",), ("x",), (3, 4)).text
 

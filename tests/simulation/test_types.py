@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nautilus.core.schedule import Schedule
+from nautilus.cuda.intrinsics import HELPERS
 from nautilus.driver import Request
 from nautilus.ma_tile.ir.ops import GlobalLoad, MmaOp, UnpackOp, walk_ops
 from tests.endtoend.collection.decode import Decode, schedule
@@ -16,6 +18,7 @@ from tests.simulation.simulate import MISSING, Fault
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
 
+MACHINE = Path(__file__).parent / "machine"
 PRODUCT = """
 dim M = 72, N = 48, K = 80
 input A: {a}[M, K]
@@ -344,3 +347,10 @@ def test_vectors_between_aligned_ones(dtype: str, tmp_path: Path) -> None:
     loads = (op for k in case.module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad))
     assert any(op.shift for op in loads)
     check(case, tmp_path, 0)
+
+
+def test_the_machine_knows_every_instruction_of_a_function() -> None:
+    used = {name for h in HELPERS.values() for name in re.findall(r'asm\("([a-z0-9]+\.[\w.]+) %0', h.text)}
+    text = "".join(p.read_text() for p in MACHINE.glob("*.cpp"))
+    known = {name for name in used if f'"{name}"' in text}
+    assert {"sqrt.approx.f32", "tanh.approx.f32"} <= used == known

@@ -110,6 +110,7 @@ class Rounding(Evaluator):
     """The evaluation of one definition with an error at every rounding; ``exact``: the arguments of steps."""
 
     exact: Arguments | None = None
+    last: Array | None = None  # the last error that all elements have
 
     def __init__(
         self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any], how: Roundings, probe: Probe,
@@ -131,7 +132,8 @@ class Rounding(Evaluator):
     def signs(self, shape: tuple[int, ...]) -> Array:
         """Relative errors in units of the largest one, times the size of the probe."""
         if self.coherent:
-            return np.asarray(self.probe.size * self.rng.choice([-1.0, 1.0]))
+            self.last = np.asarray(self.probe.size * self.rng.choice([-1.0, 1.0]))
+            return self.last
         if self.probe.regular and shape:  # neighbours that differ little are rounded in one direction
             runs = self.rng.random((*shape[:-1], -(-shape[-1] // _RUN)), dtype=np.float32)
             return (2.0 * np.repeat(runs, _RUN, axis=-1)[..., : shape[-1]] - 1.0) * self.probe.size
@@ -140,9 +142,15 @@ class Rounding(Evaluator):
             drawn *= self.probe.size
         return drawn
 
-    def moved(self, x: Array, relative: float, least: float = 0.0, limit: float = LARGEST) -> Array:
-        """``x`` with errors of up to ``relative``, of at least ``least`` where not 0, infinite beyond ``limit``."""
-        xi = np.asarray(self.signs(x.shape), np.float64 if relative < U32 else None)  # in f32, 1 + U64 is 1
+    def moved(
+        self, x: Array, relative: float, least: float = 0.0, limit: float = LARGEST, signs: Array | None = None
+    ) -> Array:  # fmt: skip
+        """``x`` with errors of up to ``relative``, of at least ``least`` where not 0, infinite beyond ``limit``.
+
+        ``signs``: the errors in units of the largest one; None: new ones.
+        """
+        signs = self.signs(x.shape) if signs is None else signs
+        xi = np.asarray(signs, np.float64 if relative < U32 else None)  # in f32, 1 + U64 is 1
         if not (least and x.size):
             return add_relative(x, relative, xi)
         most = float((small := np.abs(x)).max())
@@ -333,8 +341,9 @@ class Rounding(Evaluator):
         if e.op == "sum" and are_whole(count, terms):
             return super().combined(e, terms, axes)
         if e.op == "prod":
-            value = super().combined(e, terms, axes)
-            value = self.moved(value, self.unit(e.dtype) * sqrt(multiplications(terms, count)), self.floor(e.dtype))
+            error = self.unit(e.dtype) * sqrt(multiplications(terms, count))
+            same = self.last if self.coherent else None  # equal factors may all be rounded the way the product is
+            value = self.moved(super().combined(e, terms, axes), error, self.floor(e.dtype), signs=same)
             return in_every_order(value, terms, axes) if self.floor(e.dtype) else value
         parts = partial_sums(terms, axes, _PARTS)
         cut = self.how.cuts.get(self.d.name)

@@ -9,16 +9,18 @@ simplified: the part is the block, and the place in it is the inner variable.
 
 Where a tile exceeds its axis, a statement gets the guard ``index < extent`` only if it accesses global memory at that
 index, reduces over it, scatters, or reads a local that is only written under that guard.  It also gets it if it
-accesses global memory at a position that a local holds, because beyond the axis that is no position.
+accesses global memory at a position that a local holds, because beyond the axis that is no position, and if a condition
+about the axis is what keeps a read inside its tensor: under ``j <= i``, ``X[j]`` is read where ``i`` is.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.conditions import short_circuit
+from nautilus.core.expr.conditions import conjuncts, short_circuit
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, substitute, walk
 from nautilus.core.index.simplify import Ranges, bounds, divisible_by
 from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, rounded_up
@@ -41,7 +43,7 @@ class Split:
 
     def apply(self, program: Program) -> Program:
         """The program with tiles. Raises ScheduleError where a tile does not fit its axis."""
-        kernels = tuple(split_kernel(k, plan_of(self.schedule, k.name)) for k in program.kernels)
+        kernels = tuple(split_kernel(program, k, plan_of(self.schedule, k.name)) for k in program.kernels)
         return replace(program, kernels=kernels)
 
 
@@ -51,7 +53,8 @@ class _Context:
     extents: dict[str, Extent]
     locals: frozenset[str]
     grid: frozenset[str]  # the axes that every local has, besides those of its indices
-    partial: dict[str, frozenset[str]]  # local -> ragged axes whose overhang it leaves undefined
+    shapes: Mapping[str, tuple[Extent, ...]]  # of tensors in memory
+    partial: dict[str, frozenset[str]] = field(default_factory=dict)  # local -> ragged axes whose overhang it lacks
     simplified: frozenset[Expr] = frozenset()  # conditions of statements that are simplified: equal ones stay equal
 
     def ragged(self, axis: str) -> bool:
@@ -73,15 +76,16 @@ class _Context:
         return calc("lt", self.position(axis), extent_expr(self.extents[axis]))
 
 
-def split_kernel(kernel: Kernel, plan: KernelPlan) -> Kernel:
-    """``kernel`` with the tiles of ``plan``. Raises ScheduleError for a tile that does not fit."""
+def split_kernel(program: Program, kernel: Kernel, plan: KernelPlan) -> Kernel:
+    """``kernel`` of ``program`` with the tiles of ``plan``. Raises ScheduleError for a tile that does not fit."""
     extents = _extents(kernel)
     for a in plan.axes:
         extent = extents.get(a.name)
         if a.tile < 1 or (a.role == "tile" and (extent is None or a.tile < at_most(extent))):
             raise ScheduleError(f"a tile of {a.tile} does not hold axis {a.name!r}", kernel=plan.name)
     grid, body = grid_chain(kernel)
-    ctx = _Context(plan, extents, frozenset(b.name for b in kernel.locals), frozenset(a.var for a in grid), {})
+    memory = {b.name: b.shape for b in program.buffers}
+    ctx = _Context(plan, extents, frozenset(b.name for b in kernel.locals), frozenset(a.var for a in grid), memory)
     divided = (s.guard for _, s in statements(kernel.body) if _in_tiles(s, ctx))
     ctx.simplified = frozenset(guard for guard in divided if guard is not None)
     shapes = _shapes(kernel, ctx)
@@ -190,7 +194,8 @@ def _needs(s: Store | Update, axis: str, ctx: _Context, around: tuple[Loop, ...]
         return True
     if s.buffer not in ctx.locals and any(axis in free_vars(e) for e in s.index):
         return True
-    return any(_reads_past(ld, axis, ctx) for e in (s.value, s.guard) if e is not None for ld in loads(e))
+    read = [ld for e in (s.value, s.guard) if e is not None for ld in loads(e)]
+    return any(_reads_past(ld, axis, ctx) for ld in read) or _keeps_inside(s, axis, read, ctx)
 
 
 def _reads_past(ld: Load, axis: str, ctx: _Context) -> bool:
@@ -198,3 +203,24 @@ def _reads_past(ld: Load, axis: str, ctx: _Context) -> bool:
         return axis in ctx.partial.get(ld.buffer, frozenset())
     held = any(inner.buffer in ctx.locals for e in ld.index for inner in loads(e))
     return (held and axis in ctx.grid) or any(axis in free_vars(e) for e in ld.index)
+
+
+def _keeps_inside(s: Store | Update, axis: str, read: Sequence[Load], ctx: _Context) -> bool:
+    """Whether conditions about ``axis`` and another variable may be what keeps a read of memory inside its tensor."""
+    asked = [*(n.args[0] for n in walk(s.value) if isinstance(n, Op) and n.op == "select"), s.guard]
+    parts = (free_vars(c) for cond in asked if cond is not None for c in conjuncts(cond))
+    others = frozenset[str]().union(*(names for names in parts if axis in names)) - {axis}
+    if not others:
+        return False
+    outside = (e for ld in read if ld.buffer not in ctx.locals for e in _not_inside(ld, ctx))
+    return any(others & free_vars(e) for e in outside)
+
+
+def _not_inside(ld: Load, ctx: _Context) -> Iterator[Expr]:
+    """The positions of ``ld`` that the loops alone do not keep inside the tensor; of what memory holds, none."""
+    for e, size in zip(ld.index, ctx.shapes[ld.buffer], strict=True):
+        if (isinstance(e, Var) and ctx.extents.get(e.name) == size) or any(loads(e)):
+            continue
+        first, last = bounds(e, {n: (0, max(at_most(x) - 1, 0)) for n, x in ctx.extents.items()})
+        if first is None or first < 0 or last is None or not isinstance(size, int) or last >= size:
+            yield e

@@ -19,6 +19,7 @@ from nautilus.targets.limits import limits
 from nautilus.targets.records import TARGETS
 from tests.endtoend.support import Compilation, disagreements, travel
 from tests.fuzz.case import OK, Fuzzer, Verdict
+from tests.fuzz.groups import with_sums_of_groups
 from tests.fuzz.minimise import smaller_spec
 from tests.fuzz.specs import GENERATORS
 from tests.fuzz.thresholds import lowered
@@ -127,7 +128,7 @@ def attempt_with_specials(text: str, seed: int) -> Verdict:
 def _without_infinite_factors(made: Compilation, given: InputSet) -> Iterator[tuple[str, Mapping[str, Array]]]:
     """The results, with NaN where an infinite factor that has left a sum makes an infinity of it, as documented."""
     spec, context = made.result.modules["spec"], made.result.context
-    program = rounded(spec, context.precision, context.schedule)
+    program = with_sums_of_groups(rounded(spec, context.precision, context.schedule))
     values = [run_spec(x, given.arrays, given.scalars, given.sizes) for x in (spec, program)]
     for stage, found in _results(made, given):
         same = dict(found)

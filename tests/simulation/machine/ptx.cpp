@@ -292,6 +292,7 @@ template <float F(float)> static void unary(Frame& f, const Instruction& i) { f.
 static float exp2_of(float x) { return flushed(exp2f(flushed(x))); }
 static float rcp_of(float x) { return flushed(1.0f / flushed(x)); }
 static float rsqrt_of(float x) { return flushed(1.0f / sqrtf(flushed(x))); }
+static float sqrt_of(float x) { return sqrtf(x); }
 static float log2_of(float x) { return log2f(x); }
 static float log2_of_normal(float x) { return log2f(flushed(x)); }
 static float tanh_of(float x) { return tanhf(x); }
@@ -341,6 +342,7 @@ void scalar_handlers(std::map<string, Handler>& table) {
     table["ex2.approx.ftz.f32"] = unary<exp2_of>;
     table["rcp.approx.ftz.f32"] = unary<rcp_of>;
     table["rsqrt.approx.ftz.f32"] = unary<rsqrt_of>;
+    table["sqrt.approx.f32"] = unary<sqrt_of>;
     table["lg2.approx.f32"] = unary<log2_of>;
     table["lg2.approx.ftz.f32"] = unary<log2_of_normal>;
     table["tanh.approx.f32"] = unary<tanh_of>;

@@ -306,4 +306,4 @@ def _tile_of(a: Axis) -> int:
 
 def _tile(program: Program, d: Def, plan: KernelPlan) -> Kernel:
     kernel = fuse_kernel(program, plan, {d.name: d}, frozenset({d.name}))
-    return roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
+    return roll_kernel(reorder_kernel(split_kernel(program, kernel, plan), plan), plan, [])
