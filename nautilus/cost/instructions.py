@@ -204,7 +204,8 @@ def _of_states(op: ma.ScanOp, registers: int, levels: ScanLevels, steps: int, ba
     m, between = state_matrix(op), 0 if levels.warps.size == 1 else (levels.warps.size - 1).bit_length() + 1
     rows, terms = next(a.size for a in op.arg.type.axes if a.name == op.states), len(m.entries)
     positions, moved = registers / rows, float(sum(r < m.size for r, _, _ in m.entries))
-    exchanged, level = m.size if m.steady else m.size * (m.size + 1), m.size * (m.size if m.steady else m.size + m.size**2)
+    exchanged = m.size * (1 if m.steady else m.size + 1)
+    level = m.size * exchanged
     each = positions * (terms + moved * (1 if m.steady else m.size + 1))
     slots = each + (steps + between) * levels.totals * (2.0 * exchanged + level)
     return Combining(slots, 0.0, exchanged * (steps + between), barriers)

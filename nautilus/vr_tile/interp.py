@@ -39,6 +39,7 @@ from nautilus.core.functions.parts import PARTS, product_of_parts
 from nautilus.core.numerics import Array, Mode, combine_at, eval_quietly, integer_product, reduce_array, round_to
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType, integer_limits
+from nautilus.vr_tile.interp_steps import stepped, steps_of_states
 from nautilus.vr_tile.ir import (
     VR,
     ConstOp,
@@ -302,10 +303,10 @@ class _Run:
 
     def scan(self, op: ScanOp) -> Array:
         """Combine neighbours at distances 1, 2, 4 and so on, so that a sum has the error of a tree."""
-        if op.by is not None:
-            return self.stepped(op, op.by)
-        if op.states is not None:
-            return self.steps_of_states(op, op.states)
+        if op.is_recurrence:
+            given, names = self.values[op.arg.name][1], op.factors if op.by is None else (op.by,)
+            factors = [np.broadcast_to(self.spread(f.name, op.arg.type), given.shape) for f in names]
+            return (stepped if op.by else steps_of_states)(op, given, factors, self.mode)
         t, dim = op.result.type, 1 + op.arg.type.names.index(op.axis)
         data = np.moveaxis(self.values[op.arg.name][1], dim, 0)
         data, binary, distance = data[::-1] if op.reverse else data, COMBINERS[op.combiner].binary, 1
@@ -318,38 +319,6 @@ class _Run:
         made = np.moveaxis(data[::-1] if op.reverse else data, 0, dim)
         renamed = tuple(TileAxis(op.into, a.size) if a.name == op.axis else a for a in op.arg.type.axes)
         return _reorder(made, TileType(t.dtype, renamed), t)
-
-    def stepped(self, op: ScanOp, by: Value) -> Array:
-        """One step of a linear recurrence after another."""
-        t, dim = op.result.type, 1 + op.arg.type.names.index(op.axis)
-        data = np.moveaxis(self.values[op.arg.name][1], dim, 0)
-        spread = np.broadcast_to(self.spread(by.name, op.arg.type), self.values[op.arg.name][1].shape)
-        factors, out = np.moveaxis(spread, dim, 0), np.empty_like(data)
-        before, order = np.zeros_like(data[0]), range(len(data))
-        for n in reversed(order) if op.reverse else order:
-            moved = eval_quietly("mul", [factors[n], before], t.dtype, self.mode)
-            after = eval_quietly("add", [moved, data[n]], t.dtype, self.mode)
-            before = out[n] = np.where(np.isinf(factors[n]), data[n], after)
-        return np.moveaxis(out, 0, dim)
-
-    def steps_of_states(self, op: ScanOp, states: str) -> Array:
-        """One step of states that need each other after another, as many terms of a state as it has factors."""
-        t, names = op.result.type, op.arg.type.names
-        dims = 1 + names.index(op.axis), 1 + names.index(states)
-        given = self.values[op.arg.name][1]
-        data = np.moveaxis(given, dims, (0, 1))
-        factors = [np.moveaxis(np.broadcast_to(self.spread(f.name, op.arg.type), given.shape), dims, (0, 1))[:, 0]
-                   for f in op.factors]  # fmt: skip
-        out, order, size = np.empty_like(data), range(len(data)), data.shape[1]
-        before: Array | None = None
-        for n in reversed(order) if op.reverse else order:
-            out[n] = data[n]
-            for place, f in zip(op.places, factors if before is not None else (), strict=before is not None):
-                row, column = divmod(place, size)
-                moved = eval_quietly("mul", [f[n], before[column]], t.dtype, self.mode)
-                out[n, row] = eval_quietly("add", [moved, out[n, row]], t.dtype, self.mode)
-            before = out[n]
-        return np.moveaxis(out, (0, 1), dims)
 
     def dot(self, op: DotOp) -> Array:
         """Sums of products over named axes, operands widened to the accumulator's type first."""

@@ -81,8 +81,9 @@ def _combined(run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, s: _S
     """The states where steps are combined in any order, and whether a number says that they must not be."""
     size = s.matrix.size
     shape = s.rests.shape[:3]
-    none = np.broadcast_to(np.eye(size, dtype=s.rests.dtype), (*shape, size, size)), np.zeros(
-        (*shape, size), s.rests.dtype
+    none = (
+        np.broadcast_to(np.eye(size, dtype=s.rests.dtype), (*shape, size, size)),
+        np.zeros((*shape, size), s.rests.dtype),
     )
     total = none
     every = slice(None)
@@ -181,9 +182,7 @@ def _write(run: BlockRun, ctx: Context, op: ScanOp, numbers: Array, at: int) -> 
     run.barriers.complete([ctx.actor])
 
 
-def _read(
-    run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, at: int, count: int
-) -> tuple[list[Array], Ints]:
+def _read(run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, at: int, count: int) -> tuple[list[Array], Ints]:
     """The numbers of the warps in the order of the scan, for each warp, and its place in it."""
     dtype, digit = op.result.type.dtype, levels.warps
     warp = np.arange(len(ctx.threads))

@@ -114,9 +114,7 @@ def state_matrix(op: CommonScan[Frag]) -> StateMatrix:
     """The matrices of ``op``, a scan of states."""
     rows = next(a.size for a in op.arg.type.axes if a.name == op.states)
     entries = tuple((*divmod(p, rows), n) for n, p in enumerate(op.places))
-    return StateMatrix(
-        1 + max(c for _, c, _ in entries), entries, all(op.axis not in f.type.names for f in op.factors)
-    )
+    return StateMatrix(1 + max(c for _, c, _ in entries), entries, all(op.axis not in f.type.names for f in op.factors))
 
 
 def state_levels(layout: FragLayout, axis: str, states: str) -> tuple[ScanLevels, Digit] | None:

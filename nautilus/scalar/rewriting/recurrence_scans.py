@@ -117,7 +117,7 @@ class _Emitter:
 
     def kernel(self, k: Kernel) -> Kernel:
         tile = self.tile_of_states
-        body = () if tile is None else (tile.scan(),)
+        body: tuple[Stmt, ...] = () if tile is None else (tile.scan(),)
         body += tuple(x for s in self.stores if s.buffer in self.rows_of for x in self.computed(s))
         body += tuple(x for s in self.stores if s.buffer not in self.rows_of for x in self.computed(s))
         shape = tuple(n for _, n in self.axes())

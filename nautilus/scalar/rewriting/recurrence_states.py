@@ -55,7 +55,8 @@ class StateTile:
         for n, row in reversed(list(enumerate(self.of.rows[:-1]))):
             value = calc("select", calc("eq", Var(self.axis), n), self.row(row), value)
         index = (*(Var(n) for n, _ in self.axes), Var(self.axis))
-        return self.loops(Store(self.name, index, value, None, self.span), Kind.TILE_DOWN if self.reverse else Kind.TILE_SEQ)
+        steps = Kind.TILE_DOWN if self.reverse else Kind.TILE_SEQ
+        return self.loops(Store(self.name, index, value, None, self.span), steps)
 
     def row(self, row: Row) -> Expr:
         """The value of ``row`` at a step."""
@@ -66,7 +67,7 @@ class StateTile:
             if factor is None:
                 continue
             here = factor if isinstance(factor, Const) else self.shown(self.put(factor))
-            at = (*(Var(a) for a, _ in self.axes[:-1]), before, integer(n))
+            at: tuple[Expr, ...] = (*(Var(a) for a, _ in self.axes[:-1]), before, integer(n))
             term = Op("mul", (here, Load(self.name, at, dtype, self.span)), dtype)
             terms = term if terms is None else Op("add", (terms, term), dtype)
         rest = self.shown(self.put(row.rest))
@@ -94,6 +95,6 @@ class StateTile:
         """``s`` in the loops of the tile."""
         kinds = [Kind.TILE] * (len(self.axes) - 1) + [steps] + [over] * states
         axes = [*self.axes, (self.axis, self.size)] if states else self.axes
-        loops = [Loop(n, integer(0), integer(size), kind, (), s.span) for (n, size), kind in zip(axes, kinds, strict=True)]
+        loops = [Loop(n, integer(0), integer(k), kind, (), s.span) for (n, k), kind in zip(axes, kinds, strict=True)]
         (whole,) = nest(loops, (s,))
         return whole

@@ -82,9 +82,7 @@ class Emitter:
         """The states of a linear recurrence along ``axis`` that need each other, with ``factors`` at ``places``."""
         v = self.fresh(rest.type, hint)
         self.emit(
-            ScanOp(
-                v, "sum", rest, axis, axis, reverse, False, self.span, None, states, tuple(factors), tuple(places)
-            )
+            ScanOp(v, "sum", rest, axis, axis, reverse, False, self.span, None, states, tuple(factors), tuple(places))
         )
         return v
 

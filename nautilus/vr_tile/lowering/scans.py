@@ -102,7 +102,7 @@ def coupled_states(b: Builder, s: Store, names: Sequence[str], axis: str, states
 
 def _row(b: Builder, s: Store, value: Expr, axis: str) -> tuple[dict[int, Expr], Expr, set[int]]:
     """The factors of the columns in ``value``, its rest, and the steps to its columns."""
-    own = [n for n, e in enumerate(s.index) if e == Var(axis)][0]
+    own = next(n for n, e in enumerate(s.index) if e == Var(axis))
     factors, rest, steps = dict[int, Expr](), value, set[int]()
     for ld in sorted({ld for ld in loads(value) if ld.buffer == s.buffer}, key=lambda ld: str(ld.index[-1])):
         column, gap = ld.index[-1], linear(ld.index[own]) - linear(Var(axis))

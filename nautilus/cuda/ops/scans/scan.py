@@ -10,8 +10,8 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.ops.reduction import combine, scratch_element
-from nautilus.cuda.registers import digit as digit_text
 from nautilus.cuda.ops.scans.states import StateScan, print_states
+from nautilus.cuda.registers import digit as digit_text
 from nautilus.cuda.registers import times
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma

@@ -40,10 +40,12 @@ class StateScan:
 
     @property
     def dtype(self) -> DType:
+        """The type of the states."""
         return self.op.result.type.dtype
 
     @property
     def ctype(self) -> str:
+        """The type of the states in C."""
         return self.w.array(self.op.result).type
 
     @property
@@ -69,7 +71,18 @@ class StateScan:
         """The variables of the vector of a map, or of states."""
         return [f"{of}_v{r}" for r in self.columns]
 
+    def exchanged(self, of: str) -> list[str]:
+        """The variables of a map that differ between maps of as many steps."""
+        return self.vector(of) if self.matrix.steady else [*self.elements(of), *self.vector(of)]
+
+    @property
+    def none(self) -> list[str]:
+        """Those of no step."""
+        zeros = ["0" for _ in self.columns]
+        return zeros if self.matrix.steady else [*self.identity(), *zeros]
+
     def fma(self, a: str, b: str, c: str) -> str:
+        """``a * b + c``, rounded once."""
         return self.w.speller.op("fma", [a, b, c], [self.dtype] * 3, self.dtype)
 
     def rest(self, t: str, k: str, row: int) -> str:
@@ -195,7 +208,6 @@ def _totals(s: StateScan) -> None:
             rests = [s.rest(t, k, r) for r in s.columns]
             first = dict.fromkeys(product(s.columns, s.columns), "0")
             first |= {(r, c): f"scan_f{n}" for r, c, n in s.matrix.entries if r < s.matrix.size}
-            targets = s.vector("scan") if s.matrix.steady else [*s.elements("scan"), *s.vector("scan")]
             moved = [s.moved(r, rests[r], s.vector("scan")) for r in s.columns]
             if not s.matrix.steady:
                 columns = [[f"scan_m{j}{c}" for j in s.columns] for c in s.columns]
@@ -204,7 +216,7 @@ def _totals(s: StateScan) -> None:
                 s.assign([*s.elements("scan"), *s.vector("scan")], [*first.values(), *rests])
             if k != "0":
                 with w.braces("else"):
-                    s.assign(targets, moved)
+                    s.assign(s.exchanged("scan"), moved)
         if s.matrix.steady and s.levels.low.size > 1:
             s.raise_to("scan", s.levels.low.size, "scan_power")
             s.assign(s.elements("scan"), s.elements("scan_power"))
@@ -252,10 +264,8 @@ def _lanes(s: StateScan) -> None:
         if s.matrix.steady:
             s.declare(s.elements("scan_lanes"), s.identity())
         _inclusive(s, "scan", "scan_lane_place", _distances(d.size), up, d.step, "scan_lanes")
-        values = s.vector("scan") if s.matrix.steady else [*s.elements("scan"), *s.vector("scan")]
-        none = s.vector("scan") and (["0"] * len(s.columns) if s.matrix.steady else [*s.identity(), *["0"] * len(s.columns)])
-        m, v = s.kept("before", t)
-        for target, value, start in zip(v if s.matrix.steady else (*m, *v), values, none, strict=True):
+        values, (m, v) = s.exchanged("scan"), s.kept("before", t)
+        for target, value, start in zip(v if s.matrix.steady else (*m, *v), values, s.none, strict=True):
             with w.braces(""):
                 w.line(f"const {s.ctype} scan_other = {_shuffled(up, value, str(d.step))};")
                 w.line(f"{target} = scan_lane_place >= 1 ? scan_other : {start};")
@@ -275,8 +285,7 @@ def _inclusive(
     Where all steps have one matrix, that of ``name`` becomes the one of all places, and ``powers`` the one before.
     """
     w = s.w
-    values = s.vector(name) if s.matrix.steady else [*s.elements(name), *s.vector(name)]
-    others = s.vector("scan_other") if s.matrix.steady else [*s.elements("scan_other"), *s.vector("scan_other")]
+    values, others = s.exchanged(name), s.exchanged("scan_other")
     for distance in distances:
         with w.braces(""):
             s.declare(others, [_shuffled(function, x, str(distance * step)) for x in values])
@@ -308,7 +317,7 @@ def _warps(s: StateScan) -> None:
     turned = f"({d.size - 1} - {w.lane})" if s.op.reverse else w.lane
     w.line(f"const int scan_read_warp = {w.lane} < {d.size} ? scan_first_warp + {times(turned, d.step)} : {w.warp};")
     with w.registers("t", s.levels.totals) as t:
-        names = s.vector("scan") if s.matrix.steady else [*s.elements("scan"), *s.vector("scan")]
+        names = s.exchanged("scan")
         s.declare(names, [f"partial[scan_read_warp * {s.each} + {_at(t, count, n)}]" for n in range(count)])
         if s.matrix.steady:
             s.declare(s.elements("scan"), s.kept("all", t)[0])
@@ -317,15 +326,14 @@ def _warps(s: StateScan) -> None:
             _steady_warps(s)
         else:
             _inclusive(s, "scan", w.lane, _distances(d.size), "__shfl_up_sync", 1, "")
-        none = ["0"] * len(s.columns) if s.matrix.steady else [*s.identity(), *["0"] * len(s.columns)]
-        earlier = [n.replace("scan", "scan_earlier", 1) for n in names]
+        earlier = s.exchanged("scan_earlier")
         s.declare(earlier, [_shuffled("__shfl_sync", n, "(scan_warp_place + 31) % 32") for n in names])
-        for target, start in zip(earlier, none, strict=True):
+        for target, start in zip(earlier, s.none, strict=True):
             w.line(f"{target} = scan_warp_place > 0 ? {target} : {start};")
         if s.matrix.steady:
             s.declare(s.elements("scan_earlier"), s.elements("scan_powers"))
-        for n in names:
-            w.line(f"{n} = {_shuffled('__shfl_sync', n, str(d.size - 1))};")
+        for value in names:
+            w.line(f"{value} = {_shuffled('__shfl_sync', value, str(d.size - 1))};")
         s.load("scan_before", "before", t)
         s.assign(
             [*s.elements("scan_before"), *s.vector("scan_before")],
@@ -385,7 +393,7 @@ def _states(s: StateScan) -> None:
 
 def _one_by_one(s: StateScan) -> None:
     """The steps one after another, where a number says that they must not be combined."""
-    w, warps, lanes = s.w, s.levels.warps, s.levels.lanes
+    w, warps = s.w, s.levels.warps
     largest = literal(LARGEST_FACTOR, s.dtype)
     w.line(f"bool scan_odd = __any_sync({_ALL}, !(scan_large <= {largest} && scan_check == 0)) != 0;")
     if warps.size > 1:

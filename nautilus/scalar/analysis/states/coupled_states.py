@@ -61,9 +61,7 @@ class Row:
     def terms(self) -> tuple[Expr | None, ...]:
         """The factors under the conditions that leave terms out in the first steps."""
         one = number(1, self.rest.dtype)
-        return tuple(
-            None if b is None or self.value is None else linear_part(self.value, b, one) for b in self.befores
-        )
+        return tuple(None if b is None or self.value is None else linear_part(self.value, b, one) for b in self.befores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,9 @@ def coupled_states(form: Form) -> CoupledStates | None:
         return None
     dtypes = {s.value.dtype for n, s in stores.items() if furthest.get(n) or n in readers}
     dtype = next(iter(dtypes))
-    if len(dtypes) != 1 or dtype not in (DType.F32, DType.F64) or any(ld.dtype is not dtype for ld in reads if backs[ld]):
+    if len(dtypes) != 1 or dtype not in (DType.F32, DType.F64):
+        return None
+    if any(ld.dtype is not dtype for ld in reads if backs[ld] or ld.buffer in extra):
         return None
     rows = [_row(form, stores, written, columns, c.name, c.back, steps) for c in columns]
     rows += [_row(form, stores, written, columns, n, 1, steps) for n in extra]
@@ -146,12 +146,11 @@ def _row(
         rest = None if rest is None else other_part(rest, own[0])
     if sum(b is not None for b in befores) != len(inside) or (rest is not None and not inside.isdisjoint(loads(rest))):
         return None
-    return Row(stores[name], value, tuple(befores), tuple(factors), number(0, dtype) if rest is None else without_zeros(rest))
+    kept = number(0, dtype) if rest is None else without_zeros(rest)
+    return Row(stores[name], value, tuple(befores), tuple(factors), kept)
 
 
-def _factor(
-    value: Expr, ld: Load, written: Collection[str], step: str, back: int, steps: int
-) -> Expr | None:
+def _factor(value: Expr, ld: Load, written: Collection[str], step: str, back: int, steps: int) -> Expr | None:
     """The factor of ``ld`` in ``value`` where it exists; None where ``value`` is not linear, or leaves it out there.
 
     Where the element does not exist it counts as 0: a factor without numbers of the caller is finite and needs no
@@ -167,7 +166,7 @@ def _factor(
     known = not any(isinstance(e, Load | Param) for e in walk(factor))
     made = simplify(factor, later if known or back == 1 else {})
     folded = _folded(made)
-    return made if folded is None else number(folded, value.dtype)
+    return made if folded is None else Const(folded, value.dtype)
 
 
 def _folded(e: Expr) -> float | None:
