@@ -15,6 +15,7 @@ from nautilus.core.op_fields import (
     COMBINER,
     EXPR,
     FUNCTION,
+    INTEGERS,
     LITERAL,
     NAME,
     OPERAND,
@@ -28,6 +29,9 @@ from nautilus.core.ops import RESULT, SPAN, common, declare
 from nautilus.core.source import Span
 
 LEAST_FACTOR: Final = 2.0**-126  # least magnitude of a product of factors that are not 0: the least normal f32
+
+#: greatest magnitude in the matrices of steps that are combined in any order: errors are amplified by it at most
+LARGEST_FACTOR: Final = 1024.0
 
 V = TypeVar("V")
 O = TypeVar("O")  # noqa: E741
@@ -70,18 +74,27 @@ class CommonMap(Generic[V]):
     span: Span = SPAN
 
 
-@common("scan $combiner $arg( by $by)? over $axis into $into( $reverse)?( $exclusive)?")
+@common(
+    "scan $combiner $arg( by $by)?( states $states by $factors at $places)?"
+    " over $axis into $into( $reverse)?( $exclusive)?"
+)
 class CommonScan(Generic[V]):
     """Element ``t`` along ``into`` is ``combiner`` over the elements of ``arg`` at positions up to ``t`` of ``axis``.
 
     ``reverse``: at positions from ``t`` on; ``exclusive``: without position ``t`` itself.  The two axes have one size,
-    and under ``by`` they are one axis.
+    and under ``by`` and ``states`` they are one axis.
 
     ``by``, for sums: the factors of a linear recurrence.  Element ``t`` is ``by[t] * before + arg[t]``, where
     ``before`` is the element before ``t`` in the order of the scan, and 0 at first.  A factor of inf says that it is
     ``arg[t]`` alone, whatever is before it; other factors of floats are at most 1 in magnitude.
     Steps are combined in any order, and a product of factors that are not 0 is kept at a least magnitude of
     :data:`LEAST_FACTOR`, so that it does not underflow.
+
+    ``states``, for sums: the axis of states that need each other.  Those at ``t`` are a matrix of factors times those
+    before ``t``, plus ``arg[t]``; the first ones are ``arg[t]`` alone.  Each of ``factors`` has a place in the matrix,
+    ``row * size + column`` with the size of the axis; other places have no term, and states of columns without places
+    are read by no step.  Steps are combined in any order as long as all matrices have elements of at most
+    :data:`LARGEST_FACTOR` and all states are finite, and one after another where not.
     """
 
     result: V = declare(RESULT)
@@ -93,6 +106,14 @@ class CommonScan(Generic[V]):
     exclusive: bool = declare(flag("exclusive"), default=False)
     span: Span = SPAN
     by: V | None = declare(OPERAND, default=None)
+    states: str | None = declare(AXIS, default=None)
+    factors: tuple[V, ...] = declare(OPERANDS, default=())
+    places: tuple[int, ...] = declare(INTEGERS, default=())
+
+    @property
+    def is_recurrence(self) -> bool:
+        """Whether an element is computed from the one before it by factors."""
+        return self.by is not None or self.states is not None
 
 
 @common("for $var in $lo..$hi( chain $chain)? carry($carried) {$body yield $yields}")

@@ -16,7 +16,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.scan import scan_levels
+from nautilus.ma_tile.ir.scan import ScanLevels, levels_of, state_matrix
 from nautilus.ma_tile.ir.traverse import reads
 
 #: results of the special-function unit
@@ -182,10 +182,12 @@ def combining(op: ma.ReduceOp | ma.ScanOp, layouts: Mapping[str, FragLayout]) ->
         results = float(shuffles * layouts[op.result.layout].registers)
         combined = layout.registers + results
         return Combining(combined + 2.0 * results, integer * combined, shuffles, barriers)
-    levels = scan_levels(layout, op.axis)
+    levels = levels_of(op, layout)
     assert levels is not None
     steps = levels.lanes.size.bit_length() + 1 if levels.lanes.size > 1 else 0
     exchanged = 3.0 * steps + (3.0 * levels.warps.size if levels.warps.size > 1 else 0.0)
+    if op.states is not None:
+        return _of_states(op, layout.registers, levels, steps, barriers)
     if op.by is not None:  # a map is two numbers, and a product of factors is checked
         between = 0 if levels.warps.size == 1 else (levels.warps.size - 1).bit_length() + 1
         if op.axis not in op.by.type.names:  # powers of one factor
@@ -195,6 +197,18 @@ def combining(op: ma.ReduceOp | ma.ScanOp, layouts: Mapping[str, FragLayout]) ->
         return Combining(slots, integer * slots, 2 * (steps + between), barriers)
     slots = 2.0 * layout.registers + exchanged * levels.totals
     return Combining(slots, integer * slots, steps, barriers)
+
+
+def _of_states(op: ma.ScanOp, registers: int, levels: ScanLevels, steps: int, barriers: float) -> Combining:
+    """The work of a scan of states: a map is a matrix, which all steps may share, and a vector."""
+    m, between = state_matrix(op), 0 if levels.warps.size == 1 else (levels.warps.size - 1).bit_length() + 1
+    rows, terms = next(a.size for a in op.arg.type.axes if a.name == op.states), len(m.entries)
+    positions, moved = registers / rows, float(sum(r < m.size for r, _, _ in m.entries))
+    exchanged = m.size * (1 if m.steady else m.size + 1)
+    level = m.size * exchanged
+    each = positions * (terms + moved * (1 if m.steady else m.size + 1))
+    slots = each + (steps + between) * levels.totals * (2.0 * exchanged + level)
+    return Combining(slots, 0.0, exchanged * (steps + between), barriers)
 
 
 def rescales_lazily(kernel: ma.MemKernel) -> bool:

@@ -25,11 +25,12 @@ from nautilus.cuda.host.capacity import device_sizes, hosted
 from nautilus.cuda.host.choice import Choice, host_part
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.names import kernel_symbol, module_names
-from nautilus.cuda.ops import elementwise, movement, pipelines, reduction, roles, scan, stores, unpack
+from nautilus.cuda.ops import elementwise, movement, pipelines, reduction, roles, stores, unpack
 from nautilus.cuda.ops import mma as matrix
 from nautilus.cuda.ops import tile_scheduler as scheduler
 from nautilus.cuda.ops import wgmma as warpgroup
 from nautilus.cuda.ops.mma_parts import print_parts
+from nautilus.cuda.ops.scans import scan
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.cuda.text.statements import Definition, Statements

@@ -16,7 +16,8 @@ loops stand outermost in a kernel, perfectly nested, and become the launch grid.
 
 Scan.  Under a ``tile.seq`` or ``tile.down`` loop stand stores without loops, each of which reads its own tensor at most
 at the step before, and is linear in that element, ``h[t] = a * h[t - 1] + b``, with ``abs(a) <= 1`` if it is a float:
-later levels combine steps in any order.
+later levels combine steps in any order.  A ``tile`` loop inside of it is around several states, each of which may read
+all of them at the step before, by their numbers.
 
 Scatter.  An *atomic* update combines into an element of global memory whose position reads memory, so that iterations
 may meet at one element; no iteration interrupts another one there.  The buffer has an ``initial`` value, the identity

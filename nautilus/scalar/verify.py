@@ -475,15 +475,19 @@ def _tiled_nest(
             yield _offence(loop, f"{loop.var} has extent {extents[loop.var]} elsewhere")
     names = {loop.var for loop in loops}
     scanned = {loop.var for loop in loops if loop.kind.is_scan}
-    single = loops and loops[-1].kind.is_scan and len(scanned) == 1 and isinstance(s, Store) and s.buffer in local
-    if scanned and not single:
-        yield _offence(s, "the loop of a scan is the innermost one, around a store to a local")
+    states = loops[-1] if scanned and len(loops) > 1 and loops[-2].kind.is_scan else None
+    steps = loops[-2 if states else -1] if loops else None
+    single = steps and steps.kind.is_scan and len(scanned) == 1 and isinstance(s, Store) and s.buffer in local
+    if scanned and (not single or (states and states.kind is not Kind.TILE)):
+        yield _offence(s, "the loop of a scan is the innermost one, or around one of its states; it stores to a local")
     accesses = [(ld.buffer, ld.index) for e in expressions(s) for ld in loads(e)] + [(s.buffer, s.index)]
     for name, index in accesses:
         if name not in local:
             continue
-        if scanned and name == s.buffer:
-            index = tuple(neighbour(i, loops[-1].var) for i in index)
+        if scanned and steps and name == s.buffer:
+            index = tuple(neighbour(i, steps.var) for i in index)
+            if states and isinstance(index[-1], Const) and 0 <= index[-1].value < int(extents[states.var]):
+                index = (*index[:-1], Var(states.var))
         variables = [i.name for i in index if isinstance(i, Var)]
         if len(variables) != len(index) or len(set(variables)) != len(index) or not set(variables) <= names:
             yield _offence(s, f"{name} is not accessed at plain, distinct tile variables")

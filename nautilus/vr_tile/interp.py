@@ -39,6 +39,7 @@ from nautilus.core.functions.parts import PARTS, product_of_parts
 from nautilus.core.numerics import Array, Mode, combine_at, eval_quietly, integer_product, reduce_array, round_to
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType, integer_limits
+from nautilus.vr_tile.interp_steps import stepped, steps_of_states
 from nautilus.vr_tile.ir import (
     VR,
     ConstOp,
@@ -302,8 +303,10 @@ class _Run:
 
     def scan(self, op: ScanOp) -> Array:
         """Combine neighbours at distances 1, 2, 4 and so on, so that a sum has the error of a tree."""
-        if op.by is not None:
-            return self.stepped(op, op.by)
+        if op.is_recurrence:
+            given, names = self.values[op.arg.name][1], op.factors if op.by is None else (op.by,)
+            factors = [np.broadcast_to(self.spread(f.name, op.arg.type), given.shape) for f in names]
+            return (stepped if op.by else steps_of_states)(op, given, factors, self.mode)
         t, dim = op.result.type, 1 + op.arg.type.names.index(op.axis)
         data = np.moveaxis(self.values[op.arg.name][1], dim, 0)
         data, binary, distance = data[::-1] if op.reverse else data, COMBINERS[op.combiner].binary, 1
@@ -316,19 +319,6 @@ class _Run:
         made = np.moveaxis(data[::-1] if op.reverse else data, 0, dim)
         renamed = tuple(TileAxis(op.into, a.size) if a.name == op.axis else a for a in op.arg.type.axes)
         return _reorder(made, TileType(t.dtype, renamed), t)
-
-    def stepped(self, op: ScanOp, by: Value) -> Array:
-        """One step of a linear recurrence after another."""
-        t, dim = op.result.type, 1 + op.arg.type.names.index(op.axis)
-        data = np.moveaxis(self.values[op.arg.name][1], dim, 0)
-        spread = np.broadcast_to(self.spread(by.name, op.arg.type), self.values[op.arg.name][1].shape)
-        factors, out = np.moveaxis(spread, dim, 0), np.empty_like(data)
-        before, order = np.zeros_like(data[0]), range(len(data))
-        for n in reversed(order) if op.reverse else order:
-            moved = eval_quietly("mul", [factors[n], before], t.dtype, self.mode)
-            after = eval_quietly("add", [moved, data[n]], t.dtype, self.mode)
-            before = out[n] = np.where(np.isinf(factors[n]), data[n], after)
-        return np.moveaxis(out, 0, dim)
 
     def dot(self, op: DotOp) -> Array:
         """Sums of products over named axes, operands widened to the accumulator's type first."""

@@ -242,8 +242,8 @@ def combined_axes(kernel: TileKernel) -> frozenset[str]:
         match o:
             case ReduceOp(axes=axes) | DotOp(axes=axes):
                 found.update(axes)
-            case ScanOp(axis=axis):
-                found.add(axis)
+            case ScanOp(axis=axis, states=states):
+                found.update((axis,) if states is None else (axis, states))
             case _:
                 pass
     return frozenset(found)

@@ -291,7 +291,7 @@ def _scan(k: _Kernel, op: ScanOp) -> None:
     t, arg = op.result.type, op.arg.type
     _combined_type(k, op, "scan types")
     sizes = dict(zip((*arg.names, *t.names), (*arg.shape, *t.shape), strict=True))
-    named = op.axis in arg.names and op.into in t.names and (op.into not in arg.names or op.by is not None)
+    named = op.axis in arg.names and op.into in t.names and (op.into not in arg.names or op.is_recurrence)
     k.need(named and sizes[op.axis] == sizes[op.into], "a scan leads to another axis of one size", op.into)
     if op.by is not None:
         factors = op.by.type
@@ -299,8 +299,24 @@ def _scan(k: _Kernel, op: ScanOp) -> None:
         k.need(plain, "a scan with factors is an inclusive sum along one axis", op.into)
         fits = factors.dtype is t.dtype and set(factors.names) <= set(arg.names)
         k.need(fits, "factors have the type of a scan and its axes", f"%{op.by.name}")
+    if op.states is not None:
+        _states(k, op, sizes)
     rest = {a.name for a in arg.axes} - {op.axis} | {op.into}
     k.need(t.names == tuple(a for a in k.order if a in rest), "a scan keeps the other axes", ", ".join(t.names))
+
+
+def _states(k: _Kernel, op: ScanOp, sizes: Mapping[str, int]) -> None:
+    """States that need each other are elements along an axis of their own, which factors do not have."""
+    t, arg, axis = op.result.type, op.arg.type, op.states
+    plain = op.combiner == "sum" and op.axis == op.into and not op.exclusive and op.by is None and t.dtype.is_float
+    k.need(plain, "a scan of states is an inclusive sum of floats along one axis", op.into)
+    k.need(axis in arg.names and axis != op.axis, "a scan of states has an axis of states", str(axis))
+    rest = set(arg.names) - {axis}
+    fits = all(f.type.dtype is t.dtype and set(f.type.names) <= rest for f in op.factors)
+    k.need(fits, "factors have the type of a scan and its axes", ", ".join(f"%{f.name}" for f in op.factors))
+    places = len(op.places) == len(op.factors) and list(op.places) == sorted(set(op.places))
+    inside = bool(op.places) and op.places[0] >= 0 and op.places[-1] < sizes[axis or ""] ** 2
+    k.need(places and inside, "each factor has a place in the matrix, in order", ", ".join(map(str, op.places)))
 
 
 def _dot(k: _Kernel, op: DotOp) -> None:

@@ -31,6 +31,20 @@ CASES = {
     "a recurrence in f64": (
         "M = 1, N = 1500", "M, N", "f64", "f64", "recur Y[i, j] = X[i, j] + (-Y[i, j - 1] if j > 0 else 0)",
     ),
+    "a filter over warps": (
+        "M = 2, N = 4096", "M, N", "f32", "f32",
+        "recur Y[i, j] = X[i, j] + (Y[i, j - 1] if j > 0 else 0) - (Y[i, j - 2] if j > 1 else 0)",
+    ),
+    "states with a matrix of each step, from the end": (
+        "M = 6, N = 333", "M, N", "f32", "f32",
+        "recur {\n  Y[i, j] = X[i, j] + ((Z[i, j + 1] if X[i, j] > 3 else -Z[i, j + 1]) if j < N - 1 else 0)\n"
+        "  Z[i, j] = (Y[i, j + 1] if X[i, j] < 5 else -Y[i, j + 1]) if j < N - 1 else 0\n}",
+    ),
+    "matrices that are too large": (
+        "M = 1, N = 1500", "M, N", "f64", "f64",
+        "recur Y[i, j] = X[i, j] + ((2 if X[i, j] < 100 else 3) * Y[i, j - 1] if j > 0 else 0) - "
+        "(Y[i, j - 2] if j > 1 else 0)",
+    ),
 }  # fmt: skip
 
 

@@ -144,6 +144,8 @@ class _Run:
         """Every result as a reduction of its own, or one step of a recurrence after another."""
         if op.by is not None:
             return self.stepped(op, self.values(op.by.name))
+        if op.states is not None:
+            return self.steps_of_states(op, op.states)
         over, into = self.dim(op.axis), self.dim(op.into)
         x = self.grown(self.values(op.arg.name), (over,), op.arg.type)
         size = next(a.size for a in op.result.type.axes if a.name == op.into)
@@ -173,6 +175,26 @@ class _Run:
             before = numbers.choose(~forgets, after, rest)
             parts.append(before)
         return _joined(parts[::-1] if op.reverse else parts, dim)
+
+    def steps_of_states(self, op: ScanOp, states: str) -> Value:
+        """The states of a linear recurrence that need each other, one step after another."""
+        t, sizes = op.result.type, {a.name: a.size for a in op.result.type.axes}
+        dims, size = (self.dim(op.axis), self.dim(states)), sizes[states]
+        rest = self.grown(self.values(op.arg.name), dims, t)
+        factors = [self.grown(self.values(f.name), dims[:1], t) for f in op.factors]
+        steps: list[Value] = []
+        before: list[Value] = []
+        for n in reversed(range(sizes[op.axis])) if op.reverse else range(sizes[op.axis]):
+            here = _part(rest, (slice(None),) * dims[0] + (slice(n, n + 1),))
+            after = [_part(here, (slice(None),) * dims[1] + (slice(r, r + 1),)) for r in range(size)]
+            for place, f in zip(op.places, factors, strict=True) if before else ():
+                row, column = divmod(place, size)
+                factor = _part(f, (slice(None),) * dims[0] + (slice(n, n + 1),))
+                moved = apply("mul", [factor, before[column]], t.dtype, t.dtype, self.constants)
+                after[row] = apply("add", [moved, after[row]], t.dtype, t.dtype, self.constants)
+            before = after
+            steps.append(_joined(after, dims[1]))
+        return _joined(steps[::-1] if op.reverse else steps, dims[0])
 
     def grown(self, x: Value, dims: tuple[int, ...], t: TileType) -> Value:
         """``x`` with its whole size along ``dims``."""

@@ -19,7 +19,7 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.scan import scan_levels
+from nautilus.ma_tile.ir.scan import levels_of, state_matrix
 
 #: The most instructions of a kernel that the planner's schedules have.  NVRTC compiles that many in less than 10 s; at
 #: 25,000, of which most spill, it takes more than 30 s (sm_90a, NVRTC 13.0).
@@ -117,10 +117,13 @@ class _Sizes:
         return wide * (self.registers(op.arg) + 3 * steps * out + scratch)
 
     def _scan(self, op: ma.ScanOp) -> float:
-        levels = scan_levels(self.layout(op.arg), op.axis)
+        levels = levels_of(op, self.layout(op.arg))
         assert levels is not None
         steps = levels.lanes.size.bit_length() + 1
         wide = 2 if op.arg.type.dtype.bytes == 8 else 1
+        if op.states is not None:
+            size = state_matrix(op).size
+            return wide * size * (8 * self.registers(op.arg) + levels.totals * 20 * size * (steps + 4))
         if op.by is not None:
             return wide * (16 * self.registers(op.arg) + levels.totals * (12 * steps + 16 * levels.warps.size))
         return wide * (2 * self.registers(op.arg) + levels.totals * (3 * steps + 4 * levels.warps.size))

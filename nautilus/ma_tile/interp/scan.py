@@ -15,6 +15,7 @@ from nautilus.core.expr.nodes import COMBINERS, identity
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.data import UFUNCS, agree, element_numbers, linear
+from nautilus.ma_tile.interp.scan_states import scan_states
 from nautilus.ma_tile.interp.state.values import Fault, apply, decode, encode, spread
 from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.scan import Digit, ScanLevels, ScanOp, scan_levels
@@ -36,6 +37,9 @@ def scan(run: BlockRun, ctx: Context, op: ScanOp) -> None:
     x = run.get(ctx, op.arg)
     if x.shape != run.shape(ctx, layout):
         raise Fault("layout", f"%{op.arg.name} does not have the registers of its layout")
+    if op.states is not None:
+        run.put(ctx, op.result, scan_states(run, ctx, op, op.states, x))
+        return
     if op.by is not None:
         run.put(ctx, op.result, _stepped(run, ctx, op, op.by, levels, x))
         return

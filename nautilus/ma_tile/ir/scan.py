@@ -10,6 +10,10 @@ Meaning.  A scan has four steps, from the least significant digit of the positio
 With factors, elements and totals are linear maps in place of numbers: the factor and the rest of some steps.  Where all
 steps have one factor, those of as many steps are one number, a power of it.
 
+With states that need each other, the maps have a matrix in place of a factor.  All states are registers of one thread.
+A thread that meets an element of a matrix above ``LARGEST_FACTOR``, or what is not finite, says so in step 3, and the
+block computes one step after another.
+
 The result has the layout of the operand with the axis renamed.  A layout whose digits along the axis have another order
 has no :class:`ScanLevels`.
 """
@@ -17,6 +21,8 @@ has no :class:`ScanLevels`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +33,13 @@ from nautilus.ma_tile.ir.layout import FragLayout, Ints, Mode
 from nautilus.ma_tile.ir.values import MA, SCRATCH, Frag
 
 
-@op(MA, "scan $combiner $arg( by $by)? over $axis into $into( $reverse)?( $exclusive)?( scratch $scratch)?")
+@op(
+    MA,
+    "scan $combiner $arg( by $by)?( states $states by $factors at $places)?"
+    " over $axis into $into( $reverse)?( $exclusive)?( scratch $scratch)?",
+)
 class ScanOp(CommonScan[Frag]):
-    """``scratch``: one element for each warp, total and lane, where warps split the axis."""
+    """``scratch``: one element for each warp, total and lane, where warps split the axis; :func:`exchanged`."""
 
     scratch: str | None = declare(SCRATCH, default=None)
 
@@ -77,6 +87,55 @@ class ScanLevels:
     def whole_lanes(self) -> bool:
         """Whether all lanes of a warp are along the axis where warps are: a scan with factors demands it."""
         return self.warps.size == 1 or self.lanes.size == 32
+
+
+@dataclass(frozen=True, slots=True)
+class StateMatrix:
+    """The matrices of a scan of states that need each other.
+
+    ``size``: states whose earlier values are read, which come first; ``entries``: (row, column, number of the factor);
+    ``steady``: all steps have one matrix.
+    """
+
+    size: int
+    entries: tuple[tuple[int, int, int], ...]
+    steady: bool
+
+    def row(self, number: int) -> tuple[tuple[int, int], ...]:
+        """The columns and the factors of a row."""
+        return tuple((c, n) for r, c, n in self.entries if r == number)
+
+    def exchanged(self, totals: int) -> int:
+        """Numbers of a warp in the scratch: of each total the matrix, if it differs, and the rests; and a flag."""
+        return totals * self.size * (1 if self.steady else self.size + 1) + 1
+
+
+def state_matrix(op: CommonScan[Frag]) -> StateMatrix:
+    """The matrices of ``op``, a scan of states."""
+    rows = next(a.size for a in op.arg.type.axes if a.name == op.states)
+    entries = tuple((*divmod(p, rows), n) for n, p in enumerate(op.places))
+    return StateMatrix(1 + max(c for _, c, _ in entries), entries, all(op.axis not in f.type.names for f in op.factors))
+
+
+def state_levels(layout: FragLayout, axis: str, states: str) -> tuple[ScanLevels, Digit] | None:
+    """The digits of ``axis`` for each of the ``states``, and that of the states; None where threads share them."""
+    levels = scan_levels(layout, axis)
+    step, others, own = 1, list[Digit](), list[Digit]()
+    for m in layout.reg:
+        if m.axis != axis:
+            (own if m.axis == states else others).append(Digit(m.size, step))
+        step *= m.size
+    if levels is None or len(own) != 1 or any(m.axis == states and m.size > 1 for m in (*layout.lane, *layout.warp)):
+        return None
+    return replace(levels, others=tuple(others)), own[0]
+
+
+def levels_of(op: CommonScan[Any], layout: FragLayout) -> ScanLevels | None:
+    """The digits of the axis of ``op`` in ``layout``; of each of its states, if it has some."""
+    if op.states is None:
+        return scan_levels(layout, op.axis)
+    found = state_levels(layout, op.axis, op.states)
+    return None if found is None else found[0]
 
 
 def scan_levels(layout: FragLayout, axis: str) -> ScanLevels | None:

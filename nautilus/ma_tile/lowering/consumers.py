@@ -102,7 +102,8 @@ class _Split:
             case vr.ReduceOp():
                 return replace(op, result=v(op.result), arg=v(op.arg))
             case vr.ScanOp():
-                return replace(op, result=v(op.result), arg=v(op.arg), by=None if op.by is None else v(op.by))
+                by, factors = None if op.by is None else v(op.by), tuple(map(v, op.factors))
+                return replace(op, result=v(op.result), arg=v(op.arg), by=by, factors=factors)
             case vr.DotOp():
                 acc = None if op.acc is None else v(op.acc)
                 return replace(op, result=v(op.result), a=v(op.a), b=v(op.b), acc=acc)

@@ -99,6 +99,11 @@ def spread(axes: Sequence[TileAxis], vec: int, warps: int) -> FragLayout:
     return assemble(digits)
 
 
+def with_registers(layout: FragLayout, axes: Sequence[TileAxis]) -> FragLayout:
+    """``layout`` of tiles that also have ``axes``, whose elements are registers of one thread."""
+    return replace(layout, reg=(*layout.reg, *(Mode(a.size, a.name, 1) for a in axes)))
+
+
 def outer_layout(m: TileAxis, n: TileAxis, warps: tuple[int, int]) -> FragLayout:
     """Scalar products: a thread owns 4 columns at a time, 8 lanes along ``n`` and 4 along ``m``."""
     vec = gcd(4, n.size)
@@ -141,6 +146,7 @@ class Template:
     scanned: frozenset[str] = frozenset()
     keyed: frozenset[str] = frozenset()  # of these, the axes of keys, whose registers come first
     across: frozenset[str] = frozenset()  # rows of 8-bit floats that are contiguous along the axis: a register has four
+    states: frozenset[str] = frozenset()  # axes of states of a scan, all of which are registers of one thread
 
     def layout(self, axes: tuple[str, ...]) -> FragLayout:
         """Layout of a tile that varies with ``axes``."""
@@ -157,6 +163,8 @@ class Template:
         if axis is None:
             return [("lane", None, plan.lanes), ("warp", None, plan.warps)]
         size = self.sizes[axis]
+        if axis in self.states:
+            return [("reg", axis, size), ("lane", None, plan.lanes), ("warp", None, plan.warps)]
         across = gcd(WORD, size) if axis in self.across else 1
         vec = gcd(self.vec.get(axis, 1), size) if plan is self.columns else across
         lanes = gcd(plan.lanes, size // vec)
@@ -204,8 +212,13 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
         vec |= {x: gcd(sizes[x], sizes[x] // (32 * wanted) or 1) if x in cost.keyed else 1 for x in columns}
     kept_rows = {x for c in rows for x in c if reduced.isdisjoint(c)}
     across = frozenset() if cost.keyed else cost.bytes & kept_rows
-    row_sizes = [max((sizes[a] // (gcd(WORD, sizes[a]) if a in across else 1) for a in c), default=1) for c in rows]
-    scanned = {x for op in walk_ops(kernel.body) if isinstance(op, ScanOp) for x in combined(op)}
+    scans = [op for op in walk_ops(kernel.body) if isinstance(op, ScanOp)]
+    states = frozenset(op.states for op in scans if op.states is not None)
+    shared_rows = [[a for a in c if a not in states] for c in rows]
+    row_sizes = [
+        max((sizes[a] // (gcd(WORD, sizes[a]) if a in across else 1) for a in c), default=1) for c in shared_rows
+    ]
+    scanned = {x for op in scans for x in combined(op)}
     span = sizes[lead] if lead else 1
     while lead and vec[lead] > 1 and gcd(32, span // vec[lead]) * gcd(32, prod(row_sizes)) < 32:
         vec = {a: max(1, v // 2) for a, v in vec.items()}
@@ -228,7 +241,7 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
         sizes, vec, ClassPlan(tuple(columns), col_lanes, col_warps),
         tuple(ClassPlan(tuple(c), n, w) for c, n, w in zip(rows, row_lanes, row_warps, strict=True)),
         left, fixed_warps or used,
-        cost.keyed | cost.sliding | scanned, cost.keyed, across,
+        cost.keyed | cost.sliding | scanned, cost.keyed, across, states,
     )  # fmt: skip
 
 

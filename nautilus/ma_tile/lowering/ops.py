@@ -29,7 +29,7 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import Frag, Slot, Smem
-from nautilus.ma_tile.ir.scan import scan_levels
+from nautilus.ma_tile.ir.scan import levels_of, state_matrix
 from nautilus.ma_tile.ir.unpack import packed_layout
 from nautilus.ma_tile.lowering.builder import Builder
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions, terms
@@ -38,6 +38,7 @@ from nautilus.ma_tile.lowering.layouts import (
     accumulator,
     make_layout_candidates,
     spread,
+    with_registers,
 )
 from nautilus.ma_tile.lowering.operands.access_costs import collect
 from nautilus.ma_tile.lowering.operands.computed_operands import Runs, operand_chains, packed_chains
@@ -331,19 +332,26 @@ class Lowering(ABC):
     def _scan(self, op: vr.ScanOp) -> None:
         """A scan in the layout of its operand, or in one that has the digits that a scan needs."""
         arg = self.any_form(op.arg)
-        levels = scan_levels(self.b.layouts[arg.layout], op.axis)
-        if levels is None or (op.by is not None and not levels.whole_lanes):
-            rest = [a for a in op.arg.type.axes if a.name != op.axis]
+        levels = levels_of(op, self.b.layouts[arg.layout])
+        if levels is None or (op.is_recurrence and not levels.whole_lanes):
+            rest = [a for a in op.arg.type.axes if a.name not in (op.axis, op.states)]
             along = [a for a in op.arg.type.axes if a.name == op.axis]
-            arg = self.get(op.arg, spread([*rest, *along], 1, self.b.warps))
-            levels = scan_levels(self.b.layouts[arg.layout], op.axis)
+            own = [a for a in op.arg.type.axes if a.name == op.states]
+            arg = self.get(op.arg, with_registers(spread([*rest, *along], 1, self.b.warps), own))
+            levels = levels_of(op, self.b.layouts[arg.layout])
         assert levels is not None, "the last axis of a spread layout has the digits of a scan"
-        out = self.b.frag(op.result.name, op.result.type, self.b.layouts[arg.layout].renamed(op.axis, op.into))
         layout = self.b.layouts[arg.layout]
+        out = self.b.frag(op.result.name, op.result.type, layout.renamed(op.axis, op.into))
         by = None if op.by is None else self.get(op.by, layout.project(op.by.type.names))
-        totals = levels.totals if by is None else 2 * levels.totals
-        scratch = self.scratch(out, totals) if levels.warps.size > 1 else None
-        made = ma.ScanOp(out, op.combiner, arg, op.axis, op.into, op.reverse, op.exclusive, op.span, by, scratch)
+        factors = tuple(self.get(f, layout.project(f.type.names)) for f in op.factors)
+        made = ma.ScanOp(
+            out, op.combiner, arg, op.axis, op.into, op.reverse, op.exclusive, op.span, by, op.states, factors,
+            op.places,
+        )  # fmt: skip
+        if levels.warps.size > 1:
+            count = levels.totals if by is None else 2 * levels.totals
+            count = -(-state_matrix(made).exchanged(levels.totals) // 32) if op.states is not None else count
+            made = replace(made, scratch=self.scratch(out, count))
         self.b.emit(made)
         self._record(op.result, out)
 

@@ -10,7 +10,7 @@ from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ReduceOp
-from nautilus.ma_tile.ir.scan import ScanOp, scan_levels
+from nautilus.ma_tile.ir.scan import ScanOp, scan_levels, state_levels, state_matrix
 from nautilus.ma_tile.verify.layout import same_map
 from nautilus.ma_tile.verify.scope import KernelScope, Rule
 from nautilus.ma_tile.verify.shared import element_count
@@ -49,7 +49,7 @@ def _factors(s: KernelScope, op: ReduceOp, layout: FragLayout) -> None:
 def scan(s: KernelScope, op: ScanOp) -> None:
     """The layout has the digits that a scan needs; scratch is declared if warps split the axis."""
     layout, t = s.use(op.arg), op.arg.type
-    named = op.axis in t.names and (op.into not in t.names if op.by is None else op.into == op.axis)
+    named = op.axis in t.names and (op.into == op.axis if op.is_recurrence else op.into not in t.names)
     s.need(named, "a scan leads to a new axis", f"{op.axis} into {op.into}")
     wanted = frozenset(TileAxis(op.into, a.size) if a.name == op.axis else a for a in t.axes)
     s.need(frozenset(op.result.type.axes) == wanted, "a scan keeps the other axes", f"%{op.result.name}")
@@ -60,6 +60,9 @@ def scan(s: KernelScope, op: ScanOp) -> None:
     own = s.define(op.result)
     s.need(same_map(own, layout.renamed(op.axis, op.into)), "a scan keeps the layout", f"%{op.result.name}")
     s.need(levels.warps.size == 1 or op.scratch is not None, "warps that split a scanned axis need scratch", "")
+    if op.states is not None:
+        _states(s, op, op.states, layout)
+        return
     each = 1
     if op.by is not None:
         each, factors = 2, s.use(op.by)
@@ -69,6 +72,25 @@ def scan(s: KernelScope, op: ScanOp) -> None:
         fits = set(op.by.type.names) <= set(t.names) and same_map(factors, layout.project(op.by.type.names))
         s.need(fits, "factors have the layout of a scan", f"%{op.by.name}")
     _scratch(s, op, layout.warps * levels.totals * each * 32, "total")
+
+
+def _states(s: KernelScope, op: ScanOp, states: str, layout: FragLayout) -> None:
+    """A thread has all states at its positions; factors have the layout of a scan without the states."""
+    found, t = state_levels(layout, op.axis, states), op.arg.type
+    s.need(found is not None, "a thread has all states of a scan", f"#{op.arg.layout}")
+    assert found is not None
+    levels, digit = found
+    s.need(levels.whole_lanes, "the warps of a scan with factors have whole lanes", f"#{op.arg.layout}")
+    plain = op.combiner == "sum" and not op.exclusive and op.by is None and t.dtype.is_float
+    s.need(plain, "a scan with factors is an inclusive sum of their type", f"%{op.result.name}")
+    for f in op.factors:
+        own = s.use(f)
+        fits = set(f.type.names) <= set(t.names) - {states} and f.type.dtype is t.dtype
+        s.need(fits and same_map(own, layout.project(f.type.names)), "factors have the layout of a scan", f"%{f.name}")
+    places = len(op.places) == len(op.factors) and list(op.places) == sorted(set(op.places))
+    inside = bool(op.places) and op.places[0] >= 0 and op.places[-1] < digit.size**2
+    s.need(places and inside, "each factor has a place in the matrix, in order", ", ".join(map(str, op.places)))
+    _scratch(s, op, layout.warps * state_matrix(op).exchanged(levels.totals), "number")
 
 
 def _typed(s: KernelScope, op: ReduceOp | ScanOp) -> None:

@@ -5,6 +5,8 @@ A block has a tile of whole rows, and every tensor of the recurrence is a local 
     tile t { tile.seq: h[t] = a(t) * h[t - 1] + b(t) }         a scan
     tile t { y[t] = f(h[t], x[t]) }                            what else a step computes
 
+States that need each other are one scan (:mod:`.recurrence_states`).
+
 The axis of the tile numbers positions in memory, so that steps from the last position on are a scan from there.
 """
 
@@ -21,10 +23,12 @@ from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.tiles import ceil_pow2, floor_pow2
-from nautilus.scalar.analysis.states.linear_states import steps_back
+from nautilus.scalar.analysis.states.coupled_states import CoupledStates, coupled_states
+from nautilus.scalar.analysis.states.linear_states import linear_states, steps_back
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, extent, statements
 from nautilus.scalar.rewriting import nest
+from nautilus.scalar.rewriting.recurrence_states import StateTile
 
 TILE = 2048  # elements of the tile of a block that has several short rows
 ALIGNED = 1024  # a longer row has a tile of a multiple of so many elements
@@ -83,13 +87,17 @@ class _Emitter:
         self.stores = [s for _, s in statements(form.step.body) if isinstance(s, Store)]
         self.locals = {s.buffer: unused(f"{s.buffer}__row", known) for s in self.stores}
         self.written = {s.buffer: s.index for s in self.stores}
+        states = None if linear_states(form) else coupled_states(form)
+        rows = () if states is None else states.rows
+        self.rows_of = {r.store.buffer: n for n, r in enumerate(rows) if r.store is not None}
         self.states = {s.buffer for s in self.stores if any(ld.buffer == s.buffer for ld in loads(s.value))}
         read = {ld.buffer for s in self.stores for ld in loads(s.value)}
-        self.held = [s for s in self.stores if s.buffer in read]
+        self.held = [s for s in self.stores if s.buffer in read or s.buffer in self.rows_of]
         at: Expr = Var(form.step.var)
         self.env: dict[str, Expr] = {x.loop.var: x.position for x in self.rows}
         self.env[form.step.var] = calc("sub", integer(self.steps - 1), at) if form.reverse else at
         self.inside = None if self.tile == self.steps else calc("lt", at, self.steps)
+        self.tile_of_states = None if states is None else self.state_tile(states, known)
 
     def row(self, loop: Loop, last: bool, names: Collection[str]) -> _Axis:
         """The blocks of the rows of ``loop``; the last one has several rows of a block where rows are short."""
@@ -101,13 +109,24 @@ class _Emitter:
         hi = loop.hi if count is None or tile == 1 else integer(count // tile)
         return _Axis(loop, replace(loop, var=name, hi=hi, kind=Kind.GRID, body=()), tile)
 
+    def state_tile(self, states: CoupledStates, known: Collection[str]) -> StateTile:
+        """The tile of states that need each other."""
+        step = self.form.step
+        name, axis = unused("states__row", {*known, *self.locals.values()}), unused(f"{step.var}_state", known)
+        return StateTile(name, states, self.axes(), axis, self.form.reverse, self.inside, self.put, step.span)
+
     def kernel(self, k: Kernel) -> Kernel:
-        body = tuple(x for s in self.stores for x in self.computed(s))
+        tile = self.tile_of_states
+        body: tuple[Stmt, ...] = () if tile is None else (tile.scan(),)
+        body += tuple(x for s in self.stores if s.buffer in self.rows_of for x in self.computed(s))
+        body += tuple(x for s in self.stores if s.buffer not in self.rows_of for x in self.computed(s))
         shape = tuple(n for _, n in self.axes())
         locals_ = tuple(
             Buffer(self.locals[s.buffer], self.program.buffer(s.buffer).dtype, shape, Space.LOCAL, s.span)
             for s in self.held
         )
+        if tile is not None:
+            locals_ += (Buffer(tile.name, tile.of.dtype, tile.shape, Space.LOCAL, tile.span),)
         return Kernel(k.name, locals_, nest([x.block for x in self.rows], body), k.span)
 
     def axes(self) -> list[tuple[str, int]]:
@@ -121,7 +140,10 @@ class _Emitter:
         """The nests of one store of a step: in a local, if the step reads it, and in memory."""
         held, scanned = s in self.held, s.buffer in self.states
         target, index = (self.locals[s.buffer], self.here()) if held else (s.buffer, self.place(s))
-        out = [self.tiled(Store(target, index, self.put(s.value), self.inside, s.span), scanned)]
+        if self.tile_of_states is not None and s.buffer in self.rows_of:
+            out = list(self.tile_of_states.taken(self.rows_of[s.buffer], target))
+        else:
+            out = [self.tiled(Store(target, index, self.put(s.value), self.inside, s.span), scanned)]
         if held and s.buffer in self.stored:
             value: Expr = Load(target, index, self.program.buffer(s.buffer).dtype, s.span)
             if value.dtype is not value.dtype.compute:

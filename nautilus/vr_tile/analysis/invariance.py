@@ -151,9 +151,10 @@ class Forms:
                 f = self.of(arg)
                 kept = combiner in ("max", "min") or (combiner == "sum" and f.kind == "scale")
                 return f if kept or f.kind in ("fixed", "open") else BROKEN
-            case ScanOp(arg=arg, by=by):
+            case ScanOp(arg=arg, by=by, factors=factors):
                 f = self.of(arg)
-                kept = f.kind in ("fixed", "open") and (by is None or self.of(by) == FIXED)
+                fixed = all(self.of(x) == FIXED for x in (*factors, *(() if by is None else (by,))))
+                kept = f.kind in ("fixed", "open") and fixed
                 return f if kept else BROKEN
             case DotOp(a=a, b=b, acc=acc):
                 product = _sum(self.of(a), self.of(b), "scale")

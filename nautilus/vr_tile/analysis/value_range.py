@@ -116,7 +116,7 @@ class Ranges:
                 return joined(value_limits(r.type.dtype), EMPTY if mask is None else (0.0, 0.0))
             case MapOp():
                 return self._map(op)
-            case ScanOp(exclusive=exclusive, by=by) if exclusive or by is not None:
+            case ScanOp(exclusive=exclusive) if exclusive or op.is_recurrence:
                 return EVERYTHING  # the first element is the identity, or the state of a recurrence
             case ReduceOp(combiner=combiner, arg=arg) | ScanOp(combiner=combiner, arg=arg):
                 axes = op.axes if isinstance(op, ReduceOp) else (op.axis,)

@@ -75,6 +75,17 @@ class Emitter:
         self.emit(ScanOp(v, "sum", rest, axis, axis, reverse, False, self.span, by))
         return v
 
+    def states(
+        self, rest: Value, factors: Sequence[Value], places: Sequence[int], axis: str, states: str, reverse: bool,
+        hint: str = "",
+    ) -> Value:  # fmt: skip
+        """The states of a linear recurrence along ``axis`` that need each other, with ``factors`` at ``places``."""
+        v = self.fresh(rest.type, hint)
+        self.emit(
+            ScanOp(v, "sum", rest, axis, axis, reverse, False, self.span, None, states, tuple(factors), tuple(places))
+        )
+        return v
+
     def dot(
         self, a: Value, b: Value, acc: Value | None, axes: Sequence[str], hint: str = "", mask: Value | None = None,
         terms: int | None = None, dtype: DType | None = None,

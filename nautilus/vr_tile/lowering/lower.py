@@ -52,7 +52,7 @@ from nautilus.vr_tile.lowering.regions import (
     written,
     zero_of,
 )
-from nautilus.vr_tile.lowering.scans import Scan, scan_of, steps_of
+from nautilus.vr_tile.lowering.scans import Scan, coupled_states, scan_of, steps_of
 
 
 def lower(p: Program, vector_dots: bool = False, schedule: Schedule | None = None) -> TileModule:
@@ -175,7 +175,7 @@ class _Lower:
         self.b.statement(p.stmt.span)
         match p.stmt:
             case Store(buffer=buffer) if buffer in self.locals and p.ordered:
-                self.states(p.stmt, p.ordered)
+                self.states(p.stmt, p.ordered, p.states)
             case Store(buffer=buffer) if buffer in self.locals:
                 self.assign(p.stmt)
             case Store():
@@ -224,10 +224,16 @@ class _Lower:
         keep = [c for c in conjuncts(s.guard or TRUE) if (c, s.buffer) not in self.unread]
         self.set(s.buffer, v, keep)
 
-    def states(self, s: Store, axis: str) -> None:
-        """The states of a linear recurrence along ``axis``, one of which ``s`` stores in each step."""
+    def states(self, s: Store, axis: str, states: str) -> None:
+        """The states of a linear recurrence along ``axis``, one of which ``s`` stores in each step.
+
+        ``states``: the axis of several that need each other.
+        """
         t = self.types[s.buffer]
         keep = [c for c in conjuncts(s.guard or TRUE) if (c, s.buffer) not in self.unread]
+        if states and not keep:
+            self.b.env[s.buffer] = coupled_states(self.b, s, t.names, axis, states)
+            return
         found = steps_of(s, axis, self.b.axes[axis].size)
         if keep or found is None:
             raise UnsupportedError("a scan that is no linear recurrence of whole rows", s.buffer, s.span)

@@ -25,13 +25,15 @@ from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update
 class Point:
     """One statement under the tile axes ``axes`` (of size > 1); ``reduced`` names those that it reduces over.
 
-    ``ordered``: the axis of a scan, along which a store reads the element of the step before.
+    ``ordered``: the axis of a scan, along which a store reads the element of the step before; ``states``: the axis of
+    its states, if it has several.
     """
 
     stmt: Store | Update
     reduced: frozenset[str]
     axes: frozenset[str] = frozenset()
     ordered: str = ""
+    states: str = ""
 
     @property
     def loads(self) -> list[Load]:
@@ -82,10 +84,14 @@ def _nodes(
                 more = {name} if name and kind is Kind.TILE_RED else set()
                 here = around | {name} if name else around
                 if kind.is_scan and name:
-                    (only,) = s.body
+                    (only,), states = s.body, ""
+                    if isinstance(only, Loop) and only.kind is Kind.TILE:
+                        inner, found = _tile_axis(only, inner, axes)
+                        states, (only,) = found or "", only.body
+                        here |= {states}
                     if isinstance(only, Loop):
                         raise UnsupportedError("a loop in a scan", s.var, s.span)
-                    yield Point(_unnested(_substituted(only, inner)), reduced, here, name)
+                    yield Point(_unnested(_substituted(only, inner)), reduced, here, name, states)
                     continue
                 yield from _nodes(s.body, inner, reduced | more, axes, here, True)
             case Loop():

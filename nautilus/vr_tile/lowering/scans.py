@@ -3,21 +3,24 @@
 An update ``A[t] op= f(u) where u <= t`` is one (:mod:`nautilus.core.index.prefixes`).  The tiles of ``u`` and of ``t``
 have one size.  Without scans the lowering would make a tile over both axes.
 
-A store ``h[t] = a * h[t - 1] + b`` in a ``tile.seq`` loop is a scan with factors.
+A store ``h[t] = a * h[t - 1] + b`` in a ``tile.seq`` loop is a scan with factors, and one of which several states
+along another axis read each other is a scan of states.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nautilus.core.expr.build import calc, number
-from nautilus.core.expr.nodes import Const, Expr, Var, loads
+from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr.build import calc, integer, number
+from nautilus.core.expr.nodes import Const, Expr, Var, loads, substitute
 from nautilus.core.index.linear import linear
 from nautilus.core.index.prefixes import Prefix, only_prefix
 from nautilus.core.index.simplify import FALSE, simplify
 from nautilus.core.records import dataclass
-from nautilus.scalar.analysis.states.linear_states import left_out, linear_part, other_part
+from nautilus.scalar.analysis.states.linear_states import left_out, linear_part, other_part, without_zeros
 from nautilus.scalar.ir import Store
+from nautilus.vr_tile.ir import Value
 from nautilus.vr_tile.lowering.build import Builder
 
 
@@ -78,3 +81,40 @@ def steps_of(s: Store, axis: str, size: int) -> Steps | None:
         factor = calc("select", forgets, Const(float("inf"), dtype), factor)
     rest = other_part(s.value, before)
     return Steps(factor, number(0, dtype) if rest is None else rest, reverse)
+
+
+def coupled_states(b: Builder, s: Store, names: Sequence[str], axis: str, states: str) -> Value:
+    """The states that need each other, one along the axis ``states`` of which ``s`` stores in each step along ``axis``.
+
+    Raises UnsupportedError where they are not linear.
+    """
+    size = b.axes[states].size
+    rows = [simplify(substitute(s.value, {states: integer(n)})) for n in range(size)]
+    found = [_row(b, s, row, axis) for row in rows]
+    places = [n * size + column for n, (factors, _, _) in enumerate(found) for column in sorted(factors)]
+    factors = [b.value(fs[column]) for fs, _, _ in found for column in sorted(fs)]
+    rest = found[-1][1]
+    for n, (_, own, _) in reversed(list(enumerate(found[:-1]))):
+        rest = calc("select", calc("eq", Var(states), n), own, rest)
+    (reverse,) = {step > 0 for _, _, steps in found for step in steps}
+    return b.states(b.spread(b.value(rest), names), factors, places, axis, states, reverse, s.buffer)
+
+
+def _row(b: Builder, s: Store, value: Expr, axis: str) -> tuple[dict[int, Expr], Expr, set[int]]:
+    """The factors of the columns in ``value``, its rest, and the steps to its columns."""
+    own = next(n for n, e in enumerate(s.index) if e == Var(axis))
+    factors, rest, steps = dict[int, Expr](), value, set[int]()
+    for ld in sorted({ld for ld in loads(value) if ld.buffer == s.buffer}, key=lambda ld: str(ld.index[-1])):
+        column, gap = ld.index[-1], linear(ld.index[own]) - linear(Var(axis))
+        factor = linear_part(value, ld, number(1, value.dtype))
+        forgets = left_out(value, ld)
+        size = b.axes[axis].size
+        later = {axis: (1, size - 1) if gap.const < 0 else (0, size - 2)}
+        known = isinstance(column, Const) and not gap.terms and abs(gap.const) == 1
+        if factor is None or not known or (forgets is not None and simplify(forgets, later) != FALSE):
+            raise UnsupportedError("a scan that is no linear recurrence of whole rows", s.buffer, s.span)
+        assert isinstance(column, Const)
+        factors[int(column.value)] = simplify(factor, later)
+        steps.add(gap.const)
+        rest = other_part(rest, ld) or number(0, value.dtype)
+    return factors, without_zeros(rest), steps

@@ -96,8 +96,8 @@ def _key(op: ValueOp) -> Hashable:
         case ReduceOp(combiner=combiner, arg=arg, axes=axes):
             return ("reduce", combiner, arg.name, frozenset(axes), t)
         case ScanOp(combiner=combiner, arg=arg, axis=axis):
-            by = None if op.by is None else op.by.name
-            return ("scan", combiner, arg.name, axis, op.reverse, op.exclusive, by, t)
+            by = (None if op.by is None else op.by.name, *(f.name for f in op.factors))
+            return ("scan", combiner, arg.name, axis, op.reverse, op.exclusive, by, op.places, t)
         case DotOp(a=a, b=b, acc=acc, axes=axes, mask=mask, parts=parts, terms=terms):
             names = sorted((a.name, b.name))
             more = [None if v is None else v.name for v in (acc, mask)]

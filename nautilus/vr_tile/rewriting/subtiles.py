@@ -22,8 +22,8 @@ def combined(op: TileOp) -> tuple[str, ...]:
     match op:
         case DotOp(axes=axes) | ReduceOp(axes=axes):
             return axes
-        case ScanOp(axis=axis, into=into):
-            return (axis, into)
+        case ScanOp(axis=axis, into=into, states=states):
+            return (axis, into) if states is None else (axis, into, states)
     return ()
 
 

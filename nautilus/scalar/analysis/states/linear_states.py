@@ -110,7 +110,7 @@ def filter_state(form: Form) -> Filter | None:
     if len(names) != 1 or not names <= stores.keys() or any(n is None or n < 0 for n in backs.values()):
         return None
     ((own, store),) = (stores[n] for n in names)
-    value = _within_step(form, stores, store.value, 16) if store.value.dtype in (DType.F32, DType.F64) else None
+    value = within_step(form, stores, store.value, 16) if store.value.dtype in (DType.F32, DType.F64) else None
     if value is None:
         return None
     inside = {ld for ld in loads(value) if ld.buffer in form.roles}
@@ -203,7 +203,7 @@ def _state(form: Form, stores: Stores, name: str, known: Collection[str]) -> Sta
     """The state ``name``; None where it is not linear."""
     own, store = stores[name]
     exact = store.value.dtype in (DType.F32, DType.F64, DType.I32, DType.I64)
-    value = _within_step(form, stores, store.value, 16, known) if exact else None
+    value = within_step(form, stores, store.value, 16, known) if exact else None
     others = form.roles.keys() - set(known)
     inside = () if value is None else tuple(ld for ld in loads(value) if ld.buffer in others)
     if value is None or len(inside) != 1 or inside[0].buffer != name or inside[0].dtype is not value.dtype:
@@ -221,7 +221,7 @@ def _without(index: tuple[Expr, ...], p: int) -> tuple[Expr, ...]:
     return (*index[:p], *index[p + 1 :])
 
 
-def _within_step(form: Form, stores: Stores, e: Expr, depth: int, known: Collection[str] = ()) -> Expr | None:
+def within_step(form: Form, stores: Stores, e: Expr, depth: int, known: Collection[str] = ()) -> Expr | None:
     """``e`` with elementwise tensors of the same step replaced by their values.
 
     None where one is not elementwise, nor ``known``.
@@ -250,7 +250,7 @@ def _within_step(form: Form, stores: Stores, e: Expr, depth: int, known: Collect
     if failed or any(ld.buffer in others and ld.buffer not in stores for ld in loads(made)):
         return None
     again = [ld for ld in loads(made) if ld.buffer in others and steps_back(form, written, ld) == 0]
-    return _within_step(form, stores, made, depth - 1, known) if again else made
+    return within_step(form, stores, made, depth - 1, known) if again else made
 
 
 def _step(form: Form, ld: Load) -> int:
@@ -320,6 +320,22 @@ def other_part(e: Expr, state: Load) -> Expr | None:
             zero = number(0, e.dtype)
             return Op("select", (c, left or zero, right or zero), e.dtype)
     raise AssertionError(f"{e.op} is not linear")
+
+
+def without_zeros(e: Expr) -> Expr:
+    """``e`` without terms of 0, and without choices between equal values; a zero may have another sign."""
+
+    def rule(n: Expr) -> Expr | None:
+        match n:
+            case Op(op="select", args=(_, a, b)) if a == b:
+                return a
+            case Op(op="add" | "sub", args=(a, Const(value=0.0))):
+                return a
+            case Op(op="add", args=(Const(value=0.0), a)):
+                return a
+        return None
+
+    return rewrite(e, rule)
 
 
 def left_out(e: Expr, state: Load) -> Expr | None:

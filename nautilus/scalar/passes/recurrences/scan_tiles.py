@@ -25,6 +25,8 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence
+from nautilus.scalar.analysis.states.coupled_states import MOST as MOST_STATES
+from nautilus.scalar.analysis.states.coupled_states import CoupledStates, Row, coupled_states, may_combine
 from nautilus.scalar.analysis.states.linear_states import State, linear_states, steps_back
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, expressions, extent, statements
@@ -52,12 +54,15 @@ class ScanTiles(CertifyingPass[Program]):
 
         def scanned(k: Kernel) -> Kernel:
             form = form_of(k) if is_recurrence(k) else None
-            states = None if form is None else scan_states(form)
-            if form is None or states is None or not self.least <= (extent(form.step) or 0) <= MOST:
+            if form is None or not self.least <= (extent(form.step) or 0) <= MOST or not along_rows(form):
                 return k
-            if not along_rows(form) or not all(bounded(program, form, s, given) for s in states):
+            states, coupled = scan_states(form), coupled_scan(form)
+            if states is not None and all(bounded(program, form, s, given) for s in states):
+                certificates.extend(map(_certificate, states))
+            elif coupled is not None:
+                certificates.extend(_of_row(r) for r in coupled.rows if r.store is not None)
+            else:
                 return k
-            certificates.extend(map(_certificate, states))
             step: tuple[Stmt, ...] = (replace(form.step, kind=Kind.TILE_SEQ),)
             return with_body(k, nest(form.shared, step))
 
@@ -84,12 +89,27 @@ def scan_states(form: Form) -> tuple[State, ...] | None:
     return states
 
 
-def fits_tile(step: Loop, body: Sequence[Stmt]) -> bool:
-    """Whether the registers of a block hold a row of each tensor that ``body``, in the loop ``step``, accesses."""
+def coupled_scan(form: Form) -> CoupledStates | None:
+    """The states of a recurrence that need each other, if its steps are a scan of them; None where they are none."""
+    found = coupled_states(form) if fits_tile(form.step, form.step.body, MOST_STATES) else None
+    if found is None or not may_combine(found, form):
+        return None
+    own, written = {r.store.buffer for r in found.rows if r.store}, {s.buffer for _, s in statements(form.step.body)}
+    others = [s for _, s in statements(form.step.body) if s.buffer not in own]
+    reads = [ld for s in others for e in expressions(s) for ld in loads(e) if ld.buffer in written]
+    index = {s.buffer: s.index for _, s in statements(form.step.body)}
+    return found if all(steps_back(form, index, ld) == 0 for ld in reads) else None
+
+
+def fits_tile(step: Loop, body: Sequence[Stmt], more: int = 0) -> bool:
+    """Whether the registers of a block hold a row of each tensor that ``body``, in the loop ``step``, accesses.
+
+    ``more``: rows besides.
+    """
     found = [s for _, s in statements(tuple(body))]
     read = {ld for s in found for e in expressions(s) for ld in loads(e) if step.var in free_vars(ld)}
     tensors = {ld.buffer for ld in read} | {s.buffer for s in found}
-    return (extent(step) or 0) * len(tensors) <= HELD
+    return (extent(step) or 0) * (len(tensors) + more) <= HELD
 
 
 def along_rows(form: Form) -> bool:
@@ -106,6 +126,17 @@ def _is_row(index: tuple[Expr, ...], name: str) -> bool:
     found = linear(last)
     alone = all(atom == Var(name) or name not in free_vars(atom) for atom in found.terms)
     return alone and abs(found.slope(name)) == 1 and not any(name in free_vars(e) for e in others)
+
+
+def _of_row(row: Row) -> Certificate:
+    """The sum of the terms of ``row`` and its rest is its value."""
+    assert row.store is not None and row.value is not None
+    dtype, after = row.value.dtype, row.rest
+    for before, factor in zip(row.befores, row.terms, strict=True):
+        if before is not None and factor is not None:
+            after = Op("add", (Op("mul", (factor, before), dtype), after), dtype)
+    proof = "a step is a linear map of its states, and steps that follow each other are the map that they make together"
+    return Certificate("scan-tiles", row.store.buffer, row.value, after, (), (), (), proof, row.store.span)
 
 
 def _certificate(state: State) -> Certificate:

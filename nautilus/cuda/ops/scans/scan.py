@@ -10,11 +10,12 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.ops.reduction import combine, scratch_element
+from nautilus.cuda.ops.scans.states import StateScan, print_states
 from nautilus.cuda.registers import digit as digit_text
 from nautilus.cuda.registers import times
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.scan import Digit, ScanLevels, scan_levels
+from nautilus.ma_tile.ir.scan import Digit, ScanLevels, levels_of, state_levels, state_matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,16 @@ def _distances(size: int) -> Iterator[int]:
 
 def print_scan(w: Writer, op: ma.ScanOp) -> None:
     """Print a scan. Equal steps in all threads give all copies of an element the same bits. Raises UnsupportedError."""
-    levels = scan_levels(w.layout(op.arg), op.axis)
+    levels = levels_of(op, w.layout(op.arg))
     if levels is None:
         raise UnsupportedError("a scan along an axis whose digits have another order", op.axis, op.span)
     name = w.declare(op.result)
+    if op.states is not None:
+        s = _Scan(w, op, levels, name, "0")
+        found = state_levels(w.layout(op.arg), op.axis, op.states)
+        assert found is not None, "levels are those of states"
+        print_states(StateScan(w, op, levels, state_matrix(op), found[1], name, s.register, s.place))
+        return
     if op.by is not None:
         _print_recurrence(_Recurrence(w, op, levels, name, "0"), op.by)
         return

@@ -1,0 +1,204 @@
+"""Recurrences whose states need each other, linearly: ``h = A * h' + b`` for a vector ``h`` of a few numbers.
+
+A *column* is what a step reads of an earlier one: a tensor one step before it, or more.  A *row* is the value of a
+column after the step.  That of a tensor is what the step stores, with the elementwise tensors of the same step in it;
+that of a tensor two steps before is its value one step before.  Tensors that read earlier values, which no step reads
+in turn, are rows behind those of the columns.  Every value is a sum of terms with one column each and of a rest::
+
+    y[t] = a * y[t - 1] + b * y[t - 2] + x[t]        columns y[t - 1], y[t - 2]; rows (a, b) and (1, 0)
+
+A term whose column is left out by a condition where it exists is no linear one here: it would forget inf and NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from nautilus.core.common_ops import LARGEST_FACTOR
+from nautilus.core.expr.build import number
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, free_vars, loads, walk
+from nautilus.core.index.simplify import FALSE, simplify
+from nautilus.core.records import dataclass
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.states.linear_states import (
+    left_out,
+    linear_part,
+    other_part,
+    steps_back,
+    within_step,
+    without_zeros,
+)
+from nautilus.scalar.analysis.states.recurrences import Form
+from nautilus.scalar.ir import Store, expressions, extent, statements
+
+MOST = 3  # columns, and rows
+_VARYING = 2  # columns where factors differ from step to step, so that a map of steps has a matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The tensor ``name``, ``back`` steps before."""
+
+    name: str
+    back: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A value after a step: ``factors`` of columns, each where it has a term, and a ``rest``.
+
+    ``store``: what stores it; None where it is an earlier value of another row.  ``value``: the whole of it, with
+    the ``befores`` of its columns.
+    """
+
+    store: Store | None
+    value: Expr | None
+    befores: tuple[Load | None, ...]
+    factors: tuple[Expr | None, ...]
+    rest: Expr
+
+    @property
+    def terms(self) -> tuple[Expr | None, ...]:
+        """The factors under the conditions that leave terms out in the first steps."""
+        one = number(1, self.rest.dtype)
+        return tuple(None if b is None or self.value is None else linear_part(self.value, b, one) for b in self.befores)
+
+
+@dataclass(frozen=True, slots=True)
+class CoupledStates:
+    """The ``columns`` and the ``rows`` of a recurrence, of which those of the columns come first."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    dtype: DType
+
+    @property
+    def steady(self) -> bool:
+        """Whether all factors are constants."""
+        return all(f is None or isinstance(f, Const) for r in self.rows for f in r.factors)
+
+
+def coupled_states(form: Form) -> CoupledStates | None:
+    """The states of a recurrence whose steps are stores of single numbers; None where they are not such states."""
+    found = list(statements(form.step.body))
+    stores = {s.buffer: s for loops, s in found if isinstance(s, Store) and not loops and s.guard is None}
+    steps = extent(form.step)
+    if len(stores) != len(found) or steps is None:
+        return None
+    written = {n: s.index for n, s in stores.items()}
+    reads = {ld for s in stores.values() for e in expressions(s) for ld in loads(e) if ld.buffer in written}
+    backs = {ld: steps_back(form, written, ld) for ld in reads}
+    furthest: dict[str, int] = {}
+    for ld, n in backs.items():
+        if n is None or n < 0 or not _same_place(form, written, ld):
+            return None
+        furthest[ld.buffer] = max(furthest.get(ld.buffer, 0), n)
+    columns = tuple(Column(n, back) for n in stores for back in range(1, furthest.get(n, 0) + 1))
+    readers = [n for n, s in stores.items() if any(backs[ld] for e in expressions(s) for ld in loads(e) if ld in backs)]
+    extra = [n for n in readers if not furthest.get(n)]
+    if not columns or len(columns) + len(extra) > MOST:
+        return None
+    dtypes = {s.value.dtype for n, s in stores.items() if furthest.get(n) or n in readers}
+    dtype = next(iter(dtypes))
+    if len(dtypes) != 1 or dtype not in (DType.F32, DType.F64):
+        return None
+    if any(ld.dtype is not dtype for ld in reads if backs[ld] or ld.buffer in extra):
+        return None
+    rows = [_row(form, stores, written, columns, c.name, c.back, steps) for c in columns]
+    rows += [_row(form, stores, written, columns, n, 1, steps) for n in extra]
+    known = tuple(r for r in rows if r is not None)
+    return CoupledStates(columns, known, dtype) if len(known) == len(rows) else None
+
+
+def _same_place(form: Form, written: Mapping[str, tuple[Expr, ...]], ld: Load) -> bool:
+    """Whether ``ld`` differs from the position that its tensor is written at in the step alone."""
+    pairs = zip(form.roles[ld.buffer], written[ld.buffer], ld.index, strict=True)
+    return all(own == at for role, own, at in pairs if role != form.step.var)
+
+
+def _row(
+    form: Form, stores: Mapping[str, Store], written: Mapping[str, tuple[Expr, ...]], columns: Sequence[Column],
+    name: str, back: int, steps: int,
+) -> Row | None:  # fmt: skip
+    """The row of the tensor ``name``, ``back - 1`` steps before a step; None where it is not linear."""
+    dtype = stores[name].value.dtype
+    if back > 1:
+        one = tuple(number(1, dtype) if c == Column(name, back - 1) else None for c in columns)
+        return Row(None, None, tuple(None for _ in columns), one, number(0, dtype))
+    value = within_step(form, {n: ((), s) for n, s in stores.items()}, stores[name].value, 16)
+    if value is None:
+        return None
+    inside = {ld for ld in loads(value) if ld.buffer in written}
+    factors, befores = list[Expr | None](), list[Load | None]()
+    rest: Expr | None = value
+    for c in columns:
+        own = [ld for ld in inside if Column(ld.buffer, steps_back(form, written, ld) or 0) == c]
+        if len(own) > 1:
+            return None
+        befores.append(own[0] if own else None)
+        if not own:
+            factors.append(None)
+            continue
+        factor = _factor(value, own[0], written, form.step.var, c.back, steps)
+        if factor is None:
+            return None
+        factors.append(factor)
+        rest = None if rest is None else other_part(rest, own[0])
+    if sum(b is not None for b in befores) != len(inside) or (rest is not None and not inside.isdisjoint(loads(rest))):
+        return None
+    kept = number(0, dtype) if rest is None else without_zeros(rest)
+    return Row(stores[name], value, tuple(befores), tuple(factors), kept)
+
+
+def _factor(value: Expr, ld: Load, written: Collection[str], step: str, back: int, steps: int) -> Expr | None:
+    """The factor of ``ld`` in ``value`` where it exists; None where ``value`` is not linear, or leaves it out there.
+
+    Where the element does not exist it counts as 0: a factor without numbers of the caller is finite and needs no
+    condition for that, and the first step has no term.
+    """
+    factor = linear_part(value, ld, number(1, value.dtype))
+    later = {step: (back, steps - 1)}
+    if factor is None or any(x.buffer in written for x in loads(factor)):
+        return None
+    forgets = left_out(value, ld)
+    if forgets is not None and simplify(forgets, later) != FALSE:
+        return None
+    known = not any(isinstance(e, Load | Param) for e in walk(factor))
+    made = simplify(factor, later if known or back == 1 else {})
+    folded = _folded(made)
+    return made if folded is None else Const(folded, value.dtype)
+
+
+def _folded(e: Expr) -> float | None:
+    """The value of ``e`` where it is made of constants."""
+    match e:
+        case Const(value=value):
+            return float(value)
+        case Op(op="neg", args=(a,)):
+            x = _folded(a)
+            return None if x is None else -x
+        case Op(op="add" | "sub" | "mul" as name, args=(a, b)):
+            x, y = _folded(a), _folded(b)
+            return None if x is None or y is None else {"add": x + y, "sub": x - y, "mul": x * y}[name]
+    return None
+
+
+def may_combine(found: CoupledStates, form: Form) -> bool:
+    """Whether steps may be combined in any order, so far as is known before the launch.
+
+    No element of a product of constant matrices is above ``LARGEST_FACTOR``; other matrices are looked at when they
+    are known.
+    """
+    if not found.steady:
+        factors = [f for r in found.rows for f in r.factors if f is not None]
+        return len(found.columns) <= _VARYING or all(form.step.var not in free_vars(f) for f in factors)
+    size = len(found.columns)
+    matrix = [[_folded(f) or 0.0 if f is not None else 0.0 for f in r.factors] for r in found.rows[:size]]
+    power = matrix
+    for _ in range(extent(form.step) or 0):
+        if max(abs(x) for row in power for x in row) > LARGEST_FACTOR:
+            return False
+        if max(sum(abs(x) for x in row) for row in power) <= 1.0:
+            return True
+        power = [[sum(row[k] * matrix[k][c] for k in range(size)) for c in range(size)] for row in power]
+    return True
