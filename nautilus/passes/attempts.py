@@ -19,6 +19,7 @@ from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.manager import Context, Record, prepared, steps
 from nautilus.passes.pipelines import MA_TILE, PLANNED, SCALAR
+from nautilus.passes.trials.large import kept_choices
 from nautilus.targets.limits import limits
 
 #: Bytes a thread that a kernel may spill without a smaller plan: they are few accesses, which the L1 cache has.
@@ -209,6 +210,8 @@ def next_attempt(
             break
         request = next_request(request, False, error, True, repeated.planned)
     accepted = error.kernel in request.fallbacks.spilling
+    if not result.tuned and request.is_spec:
+        request = replace(request, decided=request.decided or kept_choices(schedule))
     return request, Repeated() if accepted else Repeated(repeated.planned, error, spilled=kept)
 
 

@@ -47,7 +47,8 @@ class Request:
     ``verified_later``: it runs after the last one, and after the others when the result is used.  ``verified_stages``:
     it runs after the last pass of each stage, and after the others where it refuses that or a pass fails.
     ``refused``: plans that ptxas refused, which are not tried again.  ``unpriced``: passes that run wherever they may,
-    whatever they predict about the time; those with the option ``always`` do.
+    whatever they predict about the time; those with the option ``always`` do.  ``decided``: choices of an earlier
+    attempt that stay; what a user gives is ``schedule``.
     """
 
     path: Path
@@ -70,6 +71,7 @@ class Request:
     verified_stages: bool = False
     refused: tuple[Refusal, ...] = ()
     unpriced: frozenset[str] = frozenset()
+    decided: Schedule | None = None
 
     @property
     def is_spec(self) -> bool:
@@ -84,8 +86,9 @@ class Request:
     @property
     def context(self) -> Context:
         """The context with which the compilation begins."""
+        known = self.decided if self.schedule is None else self.schedule
         return Context(
-            self.arch, self.precision, dict(self.dims), self.schedule, fallbacks=self.fallbacks,
+            self.arch, self.precision, dict(self.dims), known, fallbacks=self.fallbacks,
             keep_runtime=self.keep_runtime, unaligned=self.unaligned, assumed=tuple(f.text for f in self.assumed),
             unpriced=self.unpriced,
         )  # fmt: skip

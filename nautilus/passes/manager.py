@@ -34,7 +34,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.ir.traverse import warpgroup_plan_of
 from nautilus.passes.loading import ALWAYS, bind, has_option, load, load_pass
-from nautilus.passes.pipelines import Only, PassSpec, Stage
+from nautilus.passes.pipelines import REGROUPING, Only, PassSpec, Stage
 from nautilus.passes.recurrences import decide_between, derive_between, has_recurrences
 from nautilus.passes.trials.divided import Divided, Divisions
 from nautilus.scalar.ir import Program
@@ -312,7 +312,8 @@ def prepared(step: Step, module: Any, context: Context) -> Context:
             return found
 
         if has_recurrences(module):
-            decided, fallbacks = decide_between(decide, module, context.schedule, context.fallbacks)
+            regroups = step.name in REGROUPING
+            decided, fallbacks = decide_between(decide, module, context.schedule, context.fallbacks, regroups)
             planner = made(**bind(made, replace(context, fallbacks=fallbacks), {}))
             decided = planner.decide_steps(step.name, module, decided)
         else:

@@ -173,6 +173,8 @@ SCALAR = Stage(
     planner="nautilus.passes.selection.planner:PricedPlanner",
     decisions=("inline", "narrow", "scatter", "rematerialise", "pack", "split-k-update", "fuse"),
 )
+#: the decisions after which kernels may be in other parts of a program with recurrences
+REGROUPING = frozenset({"inline", "rematerialise"})
 PLANNED = SCALAR.decisions[-1]  # the pass before which a schedule is complete
 VR_TILE = Stage(
     "vr-tile",

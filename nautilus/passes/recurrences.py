@@ -42,15 +42,20 @@ def derive_between(
 
 
 def decide_between(
-    decide: Decide, program: Program, schedule: Schedule | None, fallbacks: Fallbacks
+    decide: Decide, program: Program, schedule: Schedule | None, fallbacks: Fallbacks, regroups: bool = False
 ) -> tuple[Schedule, Fallbacks]:
-    """The schedule of ``decide`` on every part as one."""
+    """The schedule of ``decide`` on every part as one.
+
+    ``regroups``: the decision changes which kernels are in a part.  What a trial of a part found for its axes, which
+    later passes name by the whole part, is then left open.
+    """
     found: list[Schedule] = []
     for n, kernels in enumerate(parts(program)):
         if n % 2 == 0 and kernels:
             part = part_of(program, kernels)
-            made, fallbacks = decide(part, _within(schedule, part), fallbacks)
-            found.append(made)
+            own = _within(schedule, part)
+            made, fallbacks = decide(part, own, fallbacks)
+            found.append(_axes_as_given(made, own) if regroups else made)
     given = schedule or Schedule()
     return replace(
         given,
@@ -61,6 +66,11 @@ def decide_between(
         splits=_joined([s.splits for s in found]),
         kernels=tuple(k for s in found for k in s.kernels),
     ), fallbacks
+
+
+def _axes_as_given(made: Schedule, given: Schedule | None) -> Schedule:
+    """``made`` with the choices about axes that ``given`` has."""
+    return replace(made, packs=given and given.packs, splits=given and given.splits)
 
 
 def _joined(choices: list[tuple[Any, ...] | None]) -> tuple[Any, ...] | None:

@@ -18,6 +18,7 @@ from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import copy_choice, inline_choice, narrow_choice, split_choice
 from nautilus.passes.selection.trial import ATTEMPTS, MARGIN, Trial, apart, attempt, smaller
+from nautilus.passes.trials.large import is_large
 from nautilus.planner.groups import known_of
 from nautilus.planner.kernels import grouped
 from nautilus.planner.planner import Planner
@@ -28,7 +29,8 @@ from nautilus.targets.limits import limits
 
 _BEFORE = SCALAR.before("fuse")  # its result is divided into kernels
 TERMS = 1 << 28  # terms of products whose kernels take longer than several launches
-_BEFORE_SPLITS = SCALAR.before("split-k-update")
+_SPLIT = "split-k-update"
+_BEFORE_SPLITS = SCALAR.before(_SPLIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class PricedPlanner:
         elif before == "pack" and given.packs is None and given.splits is None and not given.batch_invariant:
             if found := split_choice.choose_rows(program, self._context(given), decided.packs or ()):
                 return replace(given, packs=found.schedule.packs, splits=found.schedule.splits), found.fallbacks
-        elif before == "split-k-update" and given.splits is None and not given.batch_invariant:
+        elif before == _SPLIT and given.splits is None and not given.batch_invariant:
             context = self._context(given)  # the splits of kernels that are parted later would be those of one kernel
             found = split_choice.choose(program, context) or _apart_where_smaller(program, context, _BEFORE_SPLITS)
         elif before == "fuse" and (chosen := _with_other_kernels(program, self._context(given))) is not None:
@@ -70,6 +72,9 @@ class PricedPlanner:
         if found is None:
             return decided, self.fallbacks
         made = found.schedule
+        if before != _SPLIT and is_large(program, decided):  # the later choices of the trial are those of the rules
+            copied = decided.copies if before == "inline" else made.copies
+            return replace(decided, inline=made.inline, copies=copied), found.fallbacks
         if self.fallbacks.taken and decided.narrow_to_bytes is None:  # the trial's fallbacks are those of its factors
             decided = replace(decided, narrow_to_bytes=made.narrow_to_bytes)
         packs = made.packs if made.splits else decided.packs  # splits name axes that packs make

@@ -28,6 +28,7 @@ from nautilus.cost.model import KernelEstimate
 from nautilus.passes.manager import Context, prepared, steps
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, apart, attempt, planned
+from nautilus.passes.trials.large import is_large
 from nautilus.planner.chunks import row_chunks, warp_chunks
 from nautilus.planner.cuts import twice
 from nautilus.planner.rowwise.turned import contiguous, sectors
@@ -69,8 +70,10 @@ def priced_after(program: Program, context: Context, after: str, below: float = 
     """The trial of ``program``, the result of pass ``after``, with the splits that follow from the passes after it.
 
     ``below``: seconds that the program must take less than to matter.  Where no split makes it that fast, the trial has
-    none.
+    none.  The trial of a large program has what the rules say.
     """
+    if is_large(program, context.schedule):
+        return attempt(program, context, after, ATTEMPTS)
     module: Any = program
     for step in steps(SCALAR, after):
         if step.name == _SPLIT:
