@@ -187,6 +187,7 @@ VR_TILE = Stage(
         "exp_to_exp2:ExpToExp2",
         *("div_to_rcp:DivToRcp", "fold_scale:FoldScale", "exponents.unscale_maxima:UnscaleMaxima"),
         *("fold_scale:FoldScale", "hoist:Hoist", "cse:Cse", "sink_masks:SinkMasks"),
+        "masked.sink_loop_masks:SinkLoopMasks",
         *_passes(_VR_TILE, "contract:Contract", whole=True),
         "exponents.raise_exponents:RaiseExponents",
         *_passes(_VR_TILE, "lazy_rescale:LazyRescale", whole=True),

@@ -195,6 +195,7 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     # its elements several times
     rows.sort(
         key=lambda c: (
+            not cost.shifts.isdisjoint(c),
             not cost.terms.isdisjoint(c),
             not reduced.isdisjoint(c),
             not shared.isdisjoint(c),

@@ -153,8 +153,9 @@ def window(s: KernelScope, op: WindowOp) -> None:
     s.need(own, "windows have positions and terms instead of their axis", name)
     rest = [{x: n for x, n in sizes.items() if x not in (op.axis, *places)} for sizes in (whole, made)]
     s.need(rest[0] == rest[1] and made[op.positions] % whole.get(op.positions, 1) == 0, "windows are alike", name)
-    end = (op.start or 0) + op.step * (op.together - 1) + op.dilation * (made[op.terms] - 1)
-    inside = min(op.step, op.dilation, op.start or 1) > 0 and end < whole[op.axis]
+    terms = (op.start or 0) + op.dilation * (made[op.terms] - 1)
+    low, end = min(op.start or 0, terms), max(op.start or 0, terms) + op.step * (op.together - 1)
+    inside = op.step > 0 and op.dilation != 0 and op.start != 0 and low >= 0 and end < whole[op.axis]
     s.need(inside, "windows lie in the tile", f"{end} on {op.axis}")
     new = s.define(op.result)
     chosen = window_registers(old, new, op.axis, (op.positions, op.terms), op.sizes)

@@ -15,6 +15,7 @@ from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
 from nautilus.planner.rowwise.segments import segments_of
 from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.contractions.dense import multiplies_lanes
 from nautilus.scalar.analysis.contractions.scales import matrix_part, scaled_product
 from nautilus.scalar.analysis.definitions import Def, size, slides
 from nautilus.targets.limits import MMA_DEPTH
@@ -57,7 +58,7 @@ def dot_of(d: Def) -> Dot | None:
     disjoint = apart is not None and apart.disjoint and (apart.rows,) in (rows, columns)
     if disjoint and apart is not None and (apart.axis in inner or (apart.axis,) in (rows, columns)):
         return None
-    if _is_small(d, rows, columns):
+    if _is_small(d, rows, columns) or multiplies_lanes(d):
         return None
     return Dot(rows, columns, tuple(x for x in inner if x not in chosen), chosen)
 

@@ -2,6 +2,7 @@
 
 * Windows (:mod:`.windows`) have their exact extents in registers, or a loop of the width that the caller states.
 * Terms of scatters (:mod:`.terms`) are registers of one thread along the axis of their keys.
+* Products for each position of contiguous memory (:mod:`nautilus.planner.lanewise.products`) have neighbouring results.
 * Pairs of rows (:mod:`.pairs`) have tiles of both.
 * Rows of segments (:mod:`.segments`) have a block each.
 * Rows that share vectors (:mod:`.shared_vectors`) have a block together.
@@ -16,6 +17,7 @@ from typing import TypeAlias
 
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.planner.draft import Draft
+from nautilus.planner.lanewise import products
 from nautilus.planner.rowwise import columns, pairs, segments, shared_vectors, terms, windows
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 
@@ -57,6 +59,12 @@ def _terms(g: Draft, grid: Sequence[str], _rest: Sequence[str]) -> Plan | None:
     extents = {x: g.extent(x) for x in grid}
     block = terms.block_of(g.defs[0], g.vector_axis(), extents) if len(g.defs) == 1 else None
     return None if block is None else (g.loop, _on_grid(grid, block[0]), _direct(*block[1]))
+
+
+def _lanewise(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None:
+    """Products whose operands are contiguous along the results."""
+    extents = {x: g.extent(x) for x in g.unified.extents}
+    return products.plan_of(g.defs, extents, grid, rest) if is_whole(g, grid) else None
 
 
 def _pairs(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None:
@@ -126,6 +134,6 @@ def _direct(down: int, across: int) -> WarpPlan:
 
 #: in order, as some structures are cases of others
 RULES: tuple[Callable[[Draft, Sequence[str], Sequence[str]], Plan | None], ...] = (
-    _windows, _terms, _pairs, _reduced_pairs, _shared_terms, _segments, _shared_vectors, _launched_windows,
+    _windows, _terms, _lanewise, _pairs, _reduced_pairs, _shared_terms, _segments, _shared_vectors, _launched_windows,
     _rows_and_columns,
 )  # fmt: skip

@@ -6,6 +6,8 @@
   another load, such as that of a band ``D[x, r]``, has the positions as columns, because neighbouring lanes would read
   more lines of L1, and where much is computed of the positions alone, such as how many terms a window has, because more
   threads would repeat it.
+* Displacements ``v`` of a product ``A[x] * B[x + v]`` are terms of windows too, which no axis reduces: a thread has all
+  of them, so that it loads each element of both operands once.
 * Tiles in shared memory (:mod:`.shared_tiles`) have any order there, so that their accesses do not count.
 """
 
@@ -47,6 +49,7 @@ from nautilus.vr_tile.ir import (
 
 _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
 COSTLY = 16  # issue slots of an operation that threads should not repeat
+MOST_SHIFTS = 16  # displacements of a product of which a thread has all
 MOST_SLIDING = 8  # neighbouring windows of a thread along contiguous elements
 #: a thread has several windows if elements that are computed of positions alone are at most 1 / REPEATED of theirs
 REPEATED = 16
@@ -69,6 +72,7 @@ class LayoutCost:
     lanes: int = 32  # most lanes along the columns
     terms: frozenset[str] = frozenset()  # axes that are reduced and that all tiles beside those in shared memory have
     sliding: frozenset[str] = frozenset()  # positions of windows that are in registers
+    shifts: frozenset[str] = frozenset()  # displacements of products, of which a thread has all
 
 
 def collect(
@@ -91,9 +95,10 @@ def collect(
     # narrowest whole vectors of stores and of shared elements; widest ones along axes of loads a few elements apart
     whole, repeated, apart = dict[str, int](), dict[str, int](), dict[str, int]()
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
+    shifts = frozenset[str]() if dots else _shifts(kernel, reduced)
     stepped = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes)
     windows, words = set(stepped), set[str]()
-    sliding = set[str]() if dots else _positions(kernel, buffers, reduced) - stepped
+    sliding = set[str]() if dots else _positions(kernel, buffers, reduced | shifts) - stepped
     for op in walk_ops(kernel.body):
         if not isinstance(op, LoadOp | StoreOp):
             continue
@@ -111,8 +116,8 @@ def collect(
         if axis is None or apart_rows:
             continue
         width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
-        if axis in reduced and width < dict(zip(type_.names, type_.shape, strict=True))[axis]:
-            kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced])
+        if axis in reduced | shifts and width < dict(zip(type_.names, type_.shape, strict=True))[axis]:
+            kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced | shifts])
             windows |= set() if kept is None else {kept}
             axis = kept or axis
         words |= {axis} if isinstance(op, LoadOp) and not dots and buffer.dtype.is_float8 and width >= WORD else set()
@@ -125,11 +130,14 @@ def collect(
     weight |= {x: weight.get(x, 0) + n * (1 if dots or repeated.keys() - {x} else _STORES) for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
-    vec |= {x: min(vector_bytes // WORD, MOST_SLIDING) for x in sliding & vec.keys() if x in windows}
+    held = vector_bytes // WORD  # neighbouring windows of a thread
+    vec |= {x: min(held, MOST_SLIDING) for x in sliding & vec.keys() if x in windows}
+    vec |= {x: min(held, vec[x]) for x in sliding & vec.keys() if shifts}  # whose results are in registers
     terms = _terms(kernel, reduced) if shared else frozenset[str]()
     return LayoutCost(
         weight, vec, loaded, _tiles(kernel, dots), _keyed(kernel, refs), frozenset(words), _costly(kernel),
         _sharing(kernel, buffers, refs, reduced), SHARED if shared else 32, terms, frozenset(sliding),
+        shifts,
     )  # fmt: skip
 
 
@@ -211,12 +219,28 @@ def _positions(kernel: TileKernel, buffers: Mapping[str, Buffer], reduced: Colle
     return found - lanes
 
 
+def _shifts(kernel: TileKernel, reduced: Collection[str]) -> frozenset[str]:
+    """The displacements of products of ``kernel``: few, along which an operand slides and another one has no axis."""
+    loads = [op for op in walk_ops(kernel.body) if isinstance(op, LoadOp)]
+    found = set[str]()
+    for op in loads:
+        sizes = {a.name: a.size for a in op.result.type.axes if a.name not in reduced}
+        for form in map(affine, op.index):
+            inside = [x for x in sizes if abs(form.slope(x)) == 1]
+            for x in inside if len(inside) == 2 else ():
+                position = next(y for y in inside if y != x)
+                tiles = (o.result.type.names for o in loads)
+                shared = form.slope(position) == 1 and any(position in t and x not in t for t in tiles)
+                found |= {x} if shared and 1 < sizes[x] <= MOST_SHIFTS else set()
+    return frozenset(found)
+
+
 def _sliding(op: LoadOp, reduced: Collection[str]) -> set[str]:
     """The axes of positions of windows of ``op``, no further apart than the terms, which are ``reduced``."""
     found = set[str]()
     for form in map(affine, op.index):
         inside = [x for x in op.result.type.names if form.slope(x) > 0]
-        step = max((form.slope(x) for x in inside if x in reduced), default=0)
+        step = max((abs(form.slope(x)) for x in op.result.type.names if x in reduced), default=0)
         found |= {x for x in inside if x not in reduced and form.slope(x) <= step}
     return found
 

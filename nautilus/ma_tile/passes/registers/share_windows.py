@@ -62,7 +62,8 @@ def _shared(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> MemKernel:
 class _Along:
     """Windows along dimension ``dim`` of a tensor: their axes, and the slopes and registers of these.
 
-    ``together``: positions in neighbouring registers; ``size``: elements of their windows.
+    ``together``: positions in neighbouring registers; ``size``: elements of their windows.  Terms whose slope is
+    negative, as in ``X[p - r]``, begin at the last element of a window.
     """
 
     dim: int
@@ -75,7 +76,12 @@ class _Along:
     @property
     def size(self) -> int:
         """Elements of the windows of neighbouring positions."""
-        return self.step * (self.together - 1) + self.dilation * (self.terms.size - 1) + 1
+        return self.step * (self.together - 1) + abs(self.dilation) * (self.terms.size - 1) + 1
+
+    @property
+    def first(self) -> int:
+        """The element of the first term of the first position."""
+        return max(0, -self.dilation) * (self.terms.size - 1)
 
     @property
     def apart(self) -> int:
@@ -95,7 +101,8 @@ class _Along:
         group: Expr = integer(0)
         if self.apart > 1:
             group = calc("mul", Var(self.positions.name, DType.I32), integer(self.together))
-        first = substitute(e, {self.positions.name: group, self.terms.name: integer(0)})
+        lowest = integer(self.terms.size - 1 if self.dilation < 0 else 0)
+        first = substitute(e, {self.positions.name: group, self.terms.name: lowest})
         more = calc("mul", Var(axis, DType.I32), integer(slope // self.step))
         return simplify(calc("add", first, more))
 
@@ -107,6 +114,8 @@ class _Along:
             return None
         inner = self.moved if e.op in COMPARISONS else self.condition
         args = [inner(a, axis) for a in e.args]
+        if any(a is None for a in args) and e.op in COMPARISONS and all(a.dtype is DType.I32 for a in e.args):
+            args = [self.moved(simplify(calc("sub", *e.args)), axis), integer(0)]  # positions and terms on either side
         return None if any(a is None for a in args) else replace(e, args=tuple(a for a in args if a is not None))
 
 
@@ -176,7 +185,7 @@ class _Windows:
         frag = replace(frag, layout=layout_name(self.layouts, own, f"{op.result.layout}_once"))
         load = replace(op, result=frag, index=found.index, mask=found.mask, vec=found.vec)
         names, sizes = (axis, along.positions.name, along.terms.name), (along.step, along.dilation)
-        return load, WindowOp(op.result, frag, *names, *sizes, found.start or None, op.span)
+        return load, WindowOp(op.result, frag, *names, *sizes, found.start + along.first or None, op.span)
 
     def _vectors(self, op: GlobalLoad, single: _Elements, axis: str, along: _Along) -> _Elements:
         """The elements in vectors, where windows are along contiguous ones; ``single`` where there are none."""
@@ -201,12 +210,12 @@ def _windows(op: GlobalLoad, layout: FragLayout) -> Iterator[_Along]:
     sizes = {a.name: a for a in op.result.type.axes}
     for dim, e in enumerate(op.index):
         form = linear(e)
-        inside = [x for x in sizes if form.slope(x) > 0]
+        inside = [x for x in sizes if form.slope(x)]
         for terms in (x for x in inside if _whole(layout, sizes[x])):
-            for positions in (x for x in inside if x != terms):
+            for positions in (x for x in inside if x != terms and form.slope(x) > 0):
                 together = next((m.size for m in layout.reg if m.axis == positions and m.stride == 1), 1)
                 alike = sum(m.axis == positions and m.stride < together for m in _modes(layout)) == 1
-                if together > 1 and alike and form.slope(positions) < form.slope(terms) * sizes[terms].size:
+                if together > 1 and alike and form.slope(positions) < abs(form.slope(terms)) * sizes[terms].size:
                     yield _Along(
                         dim, sizes[positions], sizes[terms], form.slope(positions), form.slope(terms), together
                     )

@@ -7,12 +7,19 @@ A pass that rewrites sums, or that stores tensors in another order, asks :func:`
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 
-from nautilus.core.expr.nodes import Load, Op, loads
+from nautilus.core.expr.nodes import Load, Op, free_vars, loads
 from nautilus.core.expr.products import MatrixProduct, factors, matrix_product, strip_conversions, two_sides
 from nautilus.core.index.groups import in_groups
+from nautilus.core.index.linear import linear
 from nautilus.scalar.analysis.contractions.scales import scaled_product, unscaled
 from nautilus.scalar.analysis.definitions import Def, size
+
+LANES = 16  # positions, at least, along which the operands of a product are contiguous
+#: multiply-adds for each byte of operands and results, at most, that the threads compute in about twice the time of the
+#: memory; matrix units are several times faster, but gather single elements, or need other kernels that turn operands
+FEW_PRODUCTS = 15
 
 
 def multiplies_matrices(d: Def) -> bool:
@@ -58,3 +65,37 @@ def dense_product(d: Def, sized: bool = True) -> MatrixProduct | None:
     if not {a.name for a in d.red} <= product.shared or (sized and any(size(a) is None for a in d.axes)):
         return None
     return None if any(loads(e) for ld in loads(d.value) for e in ld.index) else product
+
+
+def lanes_of(d: Def) -> str | None:
+    """The axis of the results of ``d`` along which all operands of its terms are contiguous; None where there is none.
+
+    The terms are products of two tensors, or sums of such.  The position along the axis may have a displacement that
+    the results have, but none that is summed, as in a window.
+    """
+    par, red = {a.name for a in d.par}, {a.name for a in d.red}
+    read = [ld for ld in d.reads() if ld.index and red <= free_vars(ld)]
+    if d.op != "sum" or not red or len({ld.buffer for ld in read}) < 2 or len(read) != len(d.reads()):
+        return None
+    lanes = set(par)
+    for last in (ld.index[-1] for ld in read):
+        form = linear(last)
+        lanes &= {x for x in par & free_vars(last) if form.slope(x) == 1} if not free_vars(last) & red else set()
+    plain = not any(loads(e) for ld in read for e in ld.index)
+    return lanes.pop() if plain and len(lanes) == 1 else None
+
+
+def multiplies_lanes(d: Def) -> bool:
+    """Whether ``d`` has few products for each element of operands that are all contiguous along its results.
+
+    Threads compute such a sum in the order of the memory: a matrix for each mode, ``sum[c](A[b, c, x] * W[c, o, x])``.
+    """
+    lane = lanes_of(d)
+    if lane is None or len(d.red) != 1:
+        return False
+    sizes = {a.name: n for a in d.axes if (n := size(a)) is not None}
+    if len(sizes) < len(d.axes) or sizes[lane] < LANES:
+        return False
+    moved = d.buffer.dtype.bytes * prod(sizes[a.name] for a in d.par)
+    read = {ld.buffer: ld.dtype.bytes * prod(sizes[x] for x in free_vars(ld)) for ld in d.reads()}
+    return prod(sizes.values()) <= FEW_PRODUCTS * (moved + sum(read.values()))

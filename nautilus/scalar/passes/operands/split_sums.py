@@ -2,10 +2,11 @@
 
 ``sum_k(a_ik * b_kj + c_ik * d_kj)`` is ``sum_k(a_ik * b_kj) + sum_k(c_ik * d_kj)``.  Matrix units compute each of the
 two and not their common form, whose element is no product.  The pass rewrites a sum whose every term is a product of
-factors with a parallel axis of their own on either side.  Beside a product of many rows and columns, a term may also be
-one for the rows, for the columns or for neither, as in ``sum_k(a_ik * b_kj + c_j)``: its sum costs little.  Sums may be
-associated again (``grammar/README.md``, "Numbers"), so the result has the error of two sums.  Where a term is inf or
-NaN, both forms are.
+factors with a parallel axis of their own on either side, unless threads compute it in the order of the memory
+(:func:`~nautilus.scalar.analysis.contractions.dense.multiplies_lanes`).  Beside a product of many rows and columns, a
+term may also be one for the rows, for the columns or for neither, as in ``sum_k(a_ik * b_kj + c_j)``: its sum costs
+little.  Sums may be associated again (``grammar/README.md``, "Numbers"), so the result has the error of two sums.
+Where a term is inf or NaN, both forms are.
 
 A factor of a sum is a factor of each of its terms where that makes matrix products of terms that were none, as in
 ``sum_d(q_id * (k_jd + t[j - i, d]))``.  It is finite for certain, or because ``assume`` promises it: an infinite one
@@ -52,6 +53,7 @@ from nautilus.core.expr.products import (
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.dense import multiplies_lanes
 from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.terms import MOST_TERMS
 from nautilus.scalar.analysis.definitions import Def
@@ -110,7 +112,7 @@ def products(d: Def, finite: frozenset[str] = frozenset()) -> tuple[tuple[Expr, 
     found = signed_terms(d.value)
     several = 1 < len(found) <= MOST_TERMS
     if several and all(_is_matrix_product(d, e) for e, _ in found):
-        return tuple(found)
+        return None if multiplies_lanes(d) else tuple(found)
     if several and d.guard is None:
         found.sort(key=lambda x: not _is_large_product(d, x[0]))
         large = [e for e, _ in found if _is_large_product(d, e)]

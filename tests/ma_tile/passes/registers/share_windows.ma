@@ -55,3 +55,19 @@ module t target sm_80 {
     st.global Z[q], %z vec 2
   }
 }
+
+; CASE: terms that move against the positions, with a condition that has both on either side
+; RUN: share-windows
+; COMPLETE:
+; AGAIN
+module t target sm_80 {
+  input X: f32[80]
+  output Y: f32[3, 64]
+  kernel t grid 1 warps 1 min_blocks 1 {
+    layout #q_s = reg(q:4x1, s:3x1) lane(q:16x4, *:2) warp()
+    %x = ld.global X[q - s] where s <= q vec 1 : f32[s: 3, q: 64] #q_s
+    st.global Y[s, q], %x vec 4
+  }
+}
+; CHECK: %x_once = ld.global X[q * 4 + u - 4] where {{.*}} vec 4 : f32[u: 8, q: 16]
+; CHECK-NEXT: %x = window %x_once over u into q s by 1 -1 from 4 :
