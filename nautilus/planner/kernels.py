@@ -48,7 +48,7 @@ from nautilus.planner.products.sums import (
     is_read_across,
     is_sum_of_others,
 )
-from nautilus.planner.products.turned import is_copied, is_turned
+from nautilus.planner.products.turned import is_copied, is_operand, is_turned
 from nautilus.planner.rowwise.turned import steps_across, turns_rows
 from nautilus.planner.rowwise.windows import shares_windows
 from nautilus.planner.tiles import size_kernel
@@ -309,7 +309,7 @@ def _writes_again(plan: KernelPlan, known: Known) -> bool:
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
     products = combines_tiles, is_sum_of_others, ends_product, is_read_across, is_beside_columns, has_other_rows
-    rules = *products, _combines, is_copied, is_turned, _scales, is_shared_part, _reduces_running
+    rules = *products, _combines, is_copied, is_operand, is_turned, _scales, is_shared_part, _reduces_running
     return _apart(d, reader) or any(rule(defs, d, reader) for rule in rules)
 
 

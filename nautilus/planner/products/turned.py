@@ -9,14 +9,18 @@ from collections.abc import Mapping
 from math import prod
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import Load, Op, Var, children
+from nautilus.core.expr.nodes import Load, Op, Var, children, free_vars
 from nautilus.core.expr.products import strip_conversions, strip_lossless_conversions
+from nautilus.core.types import BYTES
 from nautilus.planner.products.dots import dot_of
 from nautilus.planner.products.sums import SHORT
 from nautilus.scalar.analysis.contractions.alternating import Matrices, alternating, is_worth, matrices
 from nautilus.scalar.analysis.definitions import Def, size
-from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART
+from nautilus.scalar.passes.matrices.store_digits import TERMS as DIGIT_TERMS
+from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART, TERMS
 from nautilus.scalar.passes.windows.order_operands import is_ordered
+
+AGAIN_DIGITS = 64  # terms of which an integer of 8 bits is an operand: a conversion for each tile takes as long as MMAs
 
 
 def is_turned(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
@@ -36,6 +40,23 @@ def _is_worth(found: Matrices, reader: Def) -> bool:
     if reader.buffer.space is Space.TEMP and isinstance(strip_conversions(reader.value), Load):
         return alternating(found, reader) is not None
     return is_worth(found, reader)
+
+
+def is_operand(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``d`` is computed from inputs, such as weights from codes, and the product ``reader`` reads it many times.
+
+    A scale that elements have in common, which reduces inputs, may be a factor.  A kernel of both would have all rows of
+    the result in a tile, and MMAs of single warps.
+    """
+    made = {defs[ld.buffer]: free_vars(ld) for ld in d.reads() if ld.buffer in defs}
+    scales = all(s.is_reduction and len(used) < len(d.par) and dot_of(s) is None for s, used in made.items())
+    if d.is_reduction or dot_of(reader) is None or not scales:
+        return False
+    terms, elements = (prod(size(a) or SHORT for a in x.axes) for x in (reader, d))
+    factors = map(strip_conversions, children(strip_conversions(reader.value)))
+    found = [e for e in factors if isinstance(e, Load) and e.buffer == d.name]
+    least, again = (DIGIT_TERMS, AGAIN_DIGITS) if d.buffer.dtype in BYTES else (TERMS, AGAIN)
+    return bool(found) and d.buffer.dtype.bytes <= 2 and terms >= max(least, again * elements)
 
 
 def is_copied(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:

@@ -78,7 +78,7 @@ from nautilus.scalar.rewriting import equal_temp, find_defs, fresh_name, put_def
 from nautilus.targets.limits import VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
-AGAIN = 512  # least number of terms of which an element is an operand
+AGAIN = 256  # least number of terms of which an element is an operand
 TERMS = 1 << 31  # terms of the smallest product: about 6 microseconds of wgmma
 TERMS_ROWS = 3 << 28  # the same number where only rows of tensors start at wrong addresses for copy units (estimate)
 STREAMED = 24 << 20  # bytes of an operand: 5 microseconds of memory on an H200
