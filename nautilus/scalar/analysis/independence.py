@@ -24,10 +24,21 @@ from nautilus.core.index.simplify import affine, bounds
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.ranges.inverse import inverse
-from nautilus.scalar.ir import Kind, Loop
+from nautilus.scalar.ir import Kernel, Kind, Loop
 
 MOST_VALUES = 4096  # largest number of values of a remainder that are enumerated
 PARALLEL = frozenset({Kind.GRID, Kind.PAR, Kind.TILE})
+
+
+def team_loop(k: Kernel) -> Loop | None:
+    """The grid loop whose iterations are the members of a team, the innermost one; None where ``k`` has no teams.
+
+    Each statement of all iterations runs before the next one, so that they may read what the others store.
+    """
+    found, body = None, k.body
+    while k.team > 1 and len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.GRID:
+        found, body = body[0], body[0].body
+    return found
 
 
 def loop_ranges(loops: Iterable[Loop]) -> dict[str, tuple[int, int]]:

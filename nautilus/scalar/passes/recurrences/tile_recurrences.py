@@ -60,7 +60,8 @@ from nautilus.scalar.passes.split import split_kernel
 from nautilus.scalar.rewriting import grid_chain, map_kernels, map_statements, nest, with_body
 from nautilus.scalar.rewriting.recurrence_reads import Steps
 from nautilus.scalar.rewriting.recurrence_scans import in_steps, scan_form, scan_kernel
-from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip
+from nautilus.scalar.rewriting.recurrence_teams import team_kernel
+from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip, step_time
 from nautilus.targets.limits import limits
 
 LANES = 128  # elements that the lanes of a nest compute at once
@@ -195,6 +196,8 @@ def _tiled(
     if on_chip_first:
         every = Steps(tuple(defs), tuple(shared), steps, read_names)
         held = None if products is None else on_chip(k.name, every, stored, taken, products)
+        if held is None and clusters:
+            held = team_kernel(k.name, every, stored, taken, clusters, step_time(every, stored, taken, clusters))
         held = held or on_chip(k.name, every, stored, taken, clusters=clusters)
         if held is not None:
             return held
