@@ -346,6 +346,10 @@ def make_layout_candidates(
     template = make_template(kernel, cost, warps, total)
     fixed: dict[frozenset[str], FragLayout] = {}
     operands: dict[frozenset[str], FragLayout] = {}
+    for d in (d for d in dots.values() if d.slices):  # the sums of all slices are spread over all threads
+        axes, threads = (TileAxis(d.m, sizes[d.m]), TileAxis(d.n, sizes[d.n])), 32 * sizes[d.slices]
+        vec = gcd(max(1, sizes[d.m] * sizes[d.n] // threads), gcd(4, sizes[d.n]))
+        fixed.setdefault(frozenset((d.m, d.n)), spread(axes, vec, sizes[d.slices]))
     for d in tensor:
         fixed.setdefault(frozenset((d.m, d.n)), accumulator(d, sizes))
     for d in tensor:

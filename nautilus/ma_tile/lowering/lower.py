@@ -76,7 +76,7 @@ def unplanned(kernel: TileKernel) -> WarpPlan:
         shared = (prod(op.result.type.shape) for op in found if op.result.type.shape)
         return replace(plan, warps=(gcd(kernel.spread * min(_SPREAD, max(least, ceil_pow2(held))), *shared), 1))
     if (slices := _slices(kernel)) > 1:
-        return replace(plan, warps=(slices, 1))
+        return replace(plan, warps=(slices, 1), epilogue="direct")
     wanted = _largest(kernel) // (32 * ELEMENTS)
     return replace(plan, warps=(min(most, max(least, floor_pow2(wanted))), 1))
 
