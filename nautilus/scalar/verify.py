@@ -22,10 +22,16 @@ from nautilus.core.records.memo import by_identity
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import INDEX_TYPES, DType
-from nautilus.scalar.analysis.independence import neighbour, outside_of_step, same_iteration, team_loop, undetermined
-from nautilus.scalar.ir import (
-    Kernel, Kind, Loop, Program, Stmt, Store, Update, common_loops, expressions, extent, statements,
-)  # fmt: skip
+from nautilus.scalar.analysis.independence import (
+    has_whole_teams,
+    neighbour,
+    outside_of_step,
+    private_loops,
+    same_iteration,
+    team_loop,
+    undetermined,
+)
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, expressions, statements
 from nautilus.scalar.text import first_line
 
 _LEVEL = "scalar"
@@ -170,7 +176,7 @@ def _grid(p: Program) -> Iterator[Offence]:
             around = outer[-1].body if outer else k.body
             if any(o.kind is not Kind.GRID for o in outer) or len(around) != 1:
                 yield _offence(loop, "grid loops are outermost and perfectly nested")
-        if k.team > 1 and ((team := team_loop(k)) is None or extent(team) != k.team):
+        if not has_whole_teams(k):
             yield Offence(f"kernel {k.name}", f"its innermost grid loop is no team of {k.team}")
 
 
@@ -353,13 +359,7 @@ def _initialised(p: Program) -> Iterator[Offence]:
 
 @by_identity(128)
 def _private(k: Kernel) -> Mapping[str, tuple[Loop, ...]]:
-    """By local, the loops around every access to it; a carried ``seq`` and what is inside it end them."""
-    inside = {b.name for b in k.locals}
-    common: dict[str, tuple[Loop, ...]] = {}
-    for loops, s in _statements(k):
-        for name in inside & {s.buffer, *(ld.buffer for e in expressions(s) for ld in loads(e))}:
-            common[name] = common_loops(common[name], loops) if name in common else loops
-    return common
+    return private_loops(k)
 
 
 def _independent(p: Program) -> Iterator[Offence]:

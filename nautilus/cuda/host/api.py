@@ -9,7 +9,6 @@ from nautilus.cuda.host.encode import LOOK_UP
 from nautilus.ma_tile.ir.ops import MemKernel
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
 
-
 #: attributes of a launch -> their name in the runtime API after ``cudaLaunchAttribute``, the field of their value, and
 #: their number in the driver API
 ATTRIBUTES = {

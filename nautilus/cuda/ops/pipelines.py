@@ -18,9 +18,9 @@ from nautilus.cuda.ops.movement import slot_offset
 from nautilus.cuda.tensor_maps import Copy, copy_of
 from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.rewriting.named_barriers import TEAM_WORDS
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.traverse import expressions
+from nautilus.ma_tile.rewriting.named_barriers import TEAM_WORDS
 
 MBARRIER = 8  # bytes
 

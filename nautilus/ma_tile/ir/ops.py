@@ -127,7 +127,6 @@ from nautilus.ma_tile.ir.tile_scheduler import TileReset as TileReset
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp as TileSchedulerOp
 from nautilus.ma_tile.ir.unpack import UnpackOp as UnpackOp
 from nautilus.ma_tile.ir.values import (
-    BARRIER,
     BARRIER_STAGE,
     COPY_SLOT,
     DECODE,

@@ -14,7 +14,7 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import INDEX_TYPES, DType
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, has_types
-from nautilus.ma_tile.ir.layout import FragLayout, Mode, same_threads, slice_registers, window_registers
+from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers, window_registers
 from nautilus.ma_tile.ir.ops import (
     INCREASE,
     AsyncCommit,
@@ -47,7 +47,7 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.traverse import stored
 from nautilus.ma_tile.ir.unpack import is_exact, packed_layout, word_layout
 from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
-from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, warp_grids
+from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, of_slice, same_map, warp_grids
 from nautilus.ma_tile.verify.reductions import RULES as REDUCTIONS
 from nautilus.ma_tile.verify.scope import KernelScope, Rule
 from nautilus.ma_tile.verify.stores import STORE_RULES, need_vector
@@ -359,13 +359,9 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
 
 
 def _of_slice(s: KernelScope, op: MmaOp, layout: FragLayout, slices: set[str]) -> FragLayout:
-    """``layout`` of one warp, if all warps have a position each along the only one of ``slices``."""
-    if not slices:
-        return layout
-    ok = len(slices) == 1 and len(layout.warp) == 1 and layout.warp[0].axis in slices
-    ok = ok and not any(m.axis in slices for m in (*layout.reg, *layout.lane))
-    s.need(ok, "the warps of an MMA have a slice each", ", ".join(sorted(slices)))
-    return FragLayout(layout.reg, layout.lane, (Mode(1, None),))
+    found = of_slice(layout, slices)
+    s.need(found is not None, "the warps of an MMA have a slice each", ", ".join(sorted(slices)))
+    return found or layout
 
 
 def _is_fragment(

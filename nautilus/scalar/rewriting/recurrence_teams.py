@@ -27,13 +27,14 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, loads, substitute
+from nautilus.core.expr.nodes import Load, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import factors
 from nautilus.core.index.sizes import as_extent
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Store, Update
+from nautilus.scalar.rewriting.recurrence_operands import half, with_operands
 from nautilus.scalar.rewriting.recurrence_reads import Placement, Steps, placement, without_constant_axes
 from nautilus.scalar.rewriting.recurrence_tiles import Emitter, Slice, lanes_of
 
@@ -46,6 +47,7 @@ REGISTERS: Mapping[int, int] = {8: 176, 16: 88, 4: 176}
 MATRICES = 1 << 17  # most bytes of matrices in the registers of a block
 #: Microseconds of a step, and of each time in it that the blocks of a team wait for each other and read memory.
 STEP, EXCHANGE = 0.6, 1.8
+MEMBER = 0.004  # of each block of a team
 LOADED = 1.0e5  # bytes that a block loads from the L2 cache in a microsecond
 
 
@@ -65,14 +67,16 @@ class Team:
 
 
 def team_kernel(
-    name: str, steps: Steps, stored: Collection[str], taken: Collection[str], multiprocessors: int, others: float
-) -> tuple[Kernel, tuple[Buffer, ...]] | None:
-    """The kernel of ``steps`` for teams of blocks and the tensors that it stores, of which ``stored`` are read elsewhere.
+    name: str, steps: Steps, stored: Collection[str], taken: Collection[str], multiprocessors: int, others: float,
+    rounds: bool = True,
+) -> tuple[Kernel, tuple[Buffer, ...]] | None:  # fmt: skip
+    """The kernel of ``steps`` for teams and the tensors that it stores, of which ``stored`` are read elsewhere.
 
     None where a rule of the module docstring does not hold, or where another form takes less than ``others``
-    microseconds a step.
+    microseconds a step.  ``rounds``: operands of products may be rounded to 16 bits.
     """
     steps = without_constant_axes(steps, stored, taken)
+    steps = with_operands(steps, taken)[0] if rounds else steps
     found = _team(steps, multiprocessors)
     if found is None or found.microseconds >= others:
         return None
@@ -85,6 +89,15 @@ def team_kernel(
     kernel = _TeamEmitter(steps, where, kept, taken, found, axis).kernel(name)
     kernel = replace(kernel, team=found.count)
     return kernel, tuple(d.buffer for d in steps.defs if d.name in kept)
+
+
+def rounds_operands(
+    steps: Steps, stored: Collection[str], taken: Collection[str], multiprocessors: int, others: float
+) -> bool:
+    """Whether :func:`team_kernel` gives a kernel in which operands of products are rounded."""
+    steps, rounded = with_operands(without_constant_axes(steps, stored, taken), taken)
+    found = _team(steps, multiprocessors) if rounded else None
+    return found is not None and found.microseconds < others
 
 
 def _own_axis(steps: Steps, where: Placement) -> str | None:
@@ -133,7 +146,7 @@ def _fitting(
     results = rows * columns // 32  # registers of one product in a warp
     if (matrices + states) // (128 * warps) + results > REGISTERS[warps]:
         return None
-    return Team(lanes, rows, columns, warps, count, (states + matrices / 4) / LOADED)
+    return Team(lanes, rows, columns, warps, count, (states + matrices / 4) / LOADED + MEMBER * count)
 
 
 def _exchanges(steps: Steps) -> int:
@@ -150,7 +163,7 @@ def _depth(steps: Steps, d: Def) -> int | None:
     kept = {a.name for a in steps.own(d)} - {a.name for a in d.red}
     if d.op != "sum" or len(d.red) != 1 or not isinstance(d.red[0].extent, int):
         return None
-    red, parts = d.red[0].name, [_half(f) for f in factors(d.value)]
+    red, parts = d.red[0].name, [half(f) for f in factors(d.value)]
     if len(parts) != 2 or None in parts:
         return None
     left, right = sorted((ld for ld in parts if ld is not None), key=lambda ld: ld.buffer not in steps.names)
@@ -159,18 +172,9 @@ def _depth(steps: Steps, d: Def) -> int | None:
     rows = free_vars(left) == {red} | steps.outer and all(
         left.index[n] == Var(red) for n in steps.places(steps.source(left))
     )
-    outer = steps.outer if d.guard is None else steps.outer - free_vars(d.guard)
     plain = d.guard is None or (not loads(d.guard) and free_vars(d.guard) == {steps.step.var})
     same = free_vars(right) == {red} | kept and not any(loads(e) for e in right.index)
-    return d.red[0].extent if rows and same and plain and outer is not None else None
-
-
-def _half(e: Expr) -> Load | None:
-    """The element of 16 bits that ``e`` is in a wider type."""
-    match e:
-        case Op(op="cast", args=(Load() as ld,)) if ld.dtype.is_half:
-            return ld
-    return None
+    return d.red[0].extent if rows and same and plain else None
 
 
 class _TeamEmitter(Emitter):

@@ -171,14 +171,17 @@ class Lanes:
 
     @property
     def block(self) -> Loop:
+        """The loop over the tiles."""
         return replace(self.loop, var=self.block_name, hi=extent_expr(blocks(self.extent, self.tile)))
 
     @property
     def position(self) -> Expr:
+        """The position along the whole axis."""
         return calc("add", calc("mul", Var(self.block.var), self.tile), Var(self.loop.var))
 
     @property
     def guard(self) -> Expr | None:
+        """The condition of the positions of the last tile; None where it is whole."""
         even = divisor(extent_expr(self.extent)) % self.tile == 0
         return None if even else calc("lt", self.position, extent_expr(self.extent))
 
@@ -215,6 +218,7 @@ class Slice:
 
     @property
     def position(self) -> Expr:
+        """The position along the whole axis."""
         return calc("add", calc("mul", Var(self.block.var), self.tile), Var(self.name))
 
 
@@ -252,6 +256,7 @@ class Emitter:
             self.env |= {old: cut.position for old, new in where.names.items() if new == cut.name}
 
     def kernel(self, name: str) -> Kernel:
+        """The kernel of all steps."""
         steps = self.steps
         first = [s for d in steps.defs for n in range(self.depth(d)) for s in self.zero(d, n + 1)]
         body = [s for group in self.groups() for s in self.computed(group)]
@@ -264,6 +269,7 @@ class Emitter:
         return Kernel(name, (*locals_, *self.parts), whole, steps.defs[-1].span)
 
     def depth(self, d: Def) -> int:
+        """How many earlier steps of ``d`` are kept."""
         return self.depths.get(d.name, 0)
 
     def direct(self, d: Def) -> bool:
@@ -277,6 +283,7 @@ class Emitter:
         return lanes + [(name, padded(self.extents[name], self.unit)) for name in (self.where.names[n] for n in own)]
 
     def buffer(self, d: Def, back: int) -> Buffer:
+        """The local with the elements of ``d`` from ``back`` steps before."""
         shape = tuple(n for _, n in self.axes(d))
         return Buffer(self.local(d.name, back), d.buffer.dtype, shape, Space.LOCAL, d.span)
 
@@ -383,6 +390,7 @@ class Emitter:
         return out
 
     def zero(self, d: Def, back: int) -> Sequence[Stmt]:
+        """The statements that set ``d`` before the first step."""
         compute = d.buffer.dtype.compute
         value: Expr = identity("any" if compute is DType.BOOL else "sum", compute)
         if d.name in self.before_first:
@@ -402,12 +410,15 @@ class Emitter:
         return self.locals[wanted]
 
     def target(self, d: Def) -> tuple[str, tuple[Expr, ...]]:
+        """The local of ``d`` and the place in it."""
         return self.local(d.name, 0), self.at(d)
 
     def at(self, d: Def) -> tuple[Expr, ...]:
+        """The place of an element in the local tiles of ``d``."""
         return tuple(Var(name) for name, _ in self.axes(d))
 
     def place(self, d: Def) -> tuple[Expr, ...]:
+        """The place of an element of ``d`` in memory."""
         return tuple(substitute(e, self.env) for e in d.index)
 
     def whole(self, d: Def, back: int) -> Expr:
@@ -448,6 +459,7 @@ class Emitter:
         return guard
 
     def tiled(self, d: Def, *body: Stmt) -> tuple[Stmt, ...]:
+        """``body`` in the loops over the local tile of ``d``."""
         for name, size in reversed(self.axes(d)):
             body = (Loop(name, integer(0), integer(size), Kind.TILE, body, d.span),)
         return tuple(body)

@@ -10,7 +10,7 @@ outstanding.  The pass inserts
   is a write (the threads of one warp count as different threads, because they do not run in lockstep);
 * a wait and a barrier before an op that touches bytes of a copy that may not have arrived;
 * a barrier before a load from a tensor in global memory that the kernel stored to since the last barrier, one of the
-  team where other blocks store it.  An element is stored once (``vr_tile.ir``, recurrences), so a store needs no barrier.
+  team where other blocks store it too.  An element is stored once (``vr_tile.ir``, recurrences), so a store needs none.
 
 A barrier is placed together with the wait that the next reader of an outstanding copy needs, if no other barrier is
 needed before that reader.  A loop over a pipeline then has one barrier an iteration.
@@ -153,6 +153,7 @@ class _Sync:
     threads: int  # of the block
     team: bool  # whether tensors in global memory are exchanged between blocks
     stages: dict[str, int] = field(init=False)
+    _elsewhere: Accesses = field(init=False)  # to these tensors
     # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
     # that no other op has the identity.
     loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State, State]] = field(
@@ -164,6 +165,7 @@ class _Sync:
     accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._elsewhere = frozenset(Access(_global(n), ZERO) for n in self.exchanged)
         self.stages = {name: s.stages for name, s in self.smem.items()} | {_global(n): 1 for n in self.exchanged}
 
     # -- blocks and loops ---------------------------------------------------------------------
@@ -366,18 +368,14 @@ class _Sync:
         if pending is not None:
             out.append(AsyncWait(pending))
             state = state.wait(pending)
-        across = self.team and self._overlap(self._elsewhere(touched), state.written)
+        across = self.team and not touched.isdisjoint(self._elsewhere & state.written)
         out.append(Barrier(team=across))
         return self._met(state, across)
 
-    def _elsewhere(self, xs: Accesses) -> Accesses:
-        """Those of ``xs`` in global memory."""
-        return frozenset(x for x in xs if x.buffer not in self.smem)
-
     def _met(self, state: State, team: bool = False) -> State:
         """The state after a barrier of the block; ``team``: after one of all its blocks."""
-        after = state.barrier()
-        return after if team or not self.team else replace(after, written=self._elsewhere(state.written))
+        kept = NONE if team or not self.team else self._elsewhere & state.written
+        return replace(state.barrier(), written=kept)
 
     def _after(self, op: MemOp, state: State) -> State:
         reads, writes, copies = self._touched(op)
