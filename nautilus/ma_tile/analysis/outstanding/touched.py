@@ -49,6 +49,11 @@ class Touched:
         """The number of stages of each buffer, and of each tensor in global memory."""
         return {name: s.stages for name, s in self.smem.items()} | {_global(n): 1 for n in self.exchanged}
 
+    @property
+    def elsewhere(self) -> Accesses:
+        """Accesses to the exchanged tensors in global memory."""
+        return frozenset(Access(_global(n), ZERO) for n in self.exchanged)
+
     def active(self, body: tuple[MemOp, ...]) -> Sequence[tuple[int, MemOp]]:
         """The ops of ``body`` that order accesses or touch anything, which few do, with their positions."""
         found = self._active.get(id(body))
