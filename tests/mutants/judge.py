@@ -40,7 +40,7 @@ def judge(p: Program, mutant: Mutant, seeds: range) -> Verdict:
             found = p.run(mutant.module, mutant.kernel, seed)
         except InterpError as error:
             return Verdict("interpreter", f"{error.kind}: {error.message}"[:120])
-        expected = p.expected(mutant.kernel).items()
+        expected = p.expected(mutant.kernel, seed).items()
         if any(not np.array_equal(found[name], x, equal_nan=x.dtype.kind == "f") for name, x in expected):
             return Verdict("wrong result")
     try:

@@ -16,21 +16,32 @@ from nautilus.check.inputs import generate
 from nautilus.check.sizes import spec_at
 from nautilus.check.sizes import variants as sizes_of
 from nautilus.core.errors import DiagnosticError, ScheduleError, UnsupportedError
-from nautilus.core.expr.build import integer
+from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Param, Reduce, walk
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.index.simplify import bounds
 from nautilus.core.index.sizes import Extent
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.core.schedule.recomputed import recomputing
+from nautilus.core.types import DType
 from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.interp.block import BlockRun
 from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.async_ops import TmaLoad
-from nautilus.ma_tile.ir.ops import AsyncCopy, MemKernel, MemModule, MemOp, walk_ops
+from nautilus.ma_tile.ir.ops import (
+    AsyncCopy,
+    GlobalLoad,
+    IndexOp,
+    MapOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    walk_ops,
+)
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
+from nautilus.ma_tile.ir.traverse import rebuild
 from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.targets.limits import limits
 from nautilus.tune.database.lookup import tuned_schedule
@@ -44,6 +55,8 @@ _MULTIPROCESSORS = 2
 _LONG = (520, 640)
 _GROWTH = 4  # of sizes that are too short: a copy in a loop never runs, or a block has one tile
 _STEP = 128  # what sizes are multiples of, as those of groups and blocks
+_FLAGS = ("_nan", "_nan2")  # the names of tensors that say which rows are computed again end so
+_FEW, _MANY = 5, 13  # one of so many blocks of few, and of many, computes rows again
 _NANS = (3 / 7, 1)  # elements that are NaN, as a share of those of a tensor; the first lies before a causal limit
 
 
@@ -55,8 +68,8 @@ class Program:
     module: MemModule
     inputs: Mapping[str, Any]
     scalars: Mapping[str, Any]
-    _expected: dict[bool, dict[str, Any]] = field(default_factory=dict)
-    _executed: dict[bool, set[int]] = field(default_factory=dict)
+    _expected: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    _executed: dict[str, set[int]] = field(default_factory=dict)
 
     @cached_property
     def with_nan(self) -> dict[str, Any]:
@@ -68,21 +81,27 @@ class Program:
         return made
 
     def run(self, module: MemModule, kernel: str, seed: int = 0) -> dict[str, Any]:
-        """What ``module`` computes on inputs for which ``kernel`` has work. Raises InterpError."""
-        inputs = self.with_nan if self._is_recomputing(kernel) else self.inputs
+        """What ``module`` computes on inputs for which ``kernel`` has work. Raises InterpError.
+
+        A kernel that computes rows again has those that NaN reaches, and for odd seeds those of some blocks.
+        """
+        inputs = self.inputs
+        if self._is_recomputing(kernel):
+            inputs, module = (inputs, with_more_rows(module, kernel)) if seed % 2 else (self.with_nan, module)
         with np.errstate(all="ignore"):
             return run_module(module, inputs, self.scalars, seed)
 
-    def expected(self, kernel: str) -> dict[str, Any]:
-        """What the module computes on the inputs for ``kernel``."""
-        key = self._is_recomputing(kernel)
+    def expected(self, kernel: str, seed: int = 0) -> dict[str, Any]:
+        """What the module computes on the inputs for ``kernel`` and ``seed``."""
+        key = (kernel, seed % 2) if self._is_recomputing(kernel) else ("", 0)
         if key not in self._expected:
-            self._expected[key] = self.run(self.module, kernel)
+            self._expected[key] = self.run(self.module, kernel, seed % 2)
         return self._expected[key]
 
     def executed(self, kernel: str) -> set[int]:
         """The identities of the ops that the module runs on the inputs for ``kernel``."""
-        key, found = self._is_recomputing(kernel), set[int]()
+        again, found = self._is_recomputing(kernel), set[int]()
+        key = kernel if again else ""
         if key not in self._executed:
             plain = BlockRun.program
 
@@ -92,12 +111,32 @@ class Program:
                     yield from plain(block, ctx, (op,))
 
             with patch.object(BlockRun, "program", program):
-                self.run(self.module, kernel)
+                for seed in range(1 + again):
+                    self.run(self.module, kernel, seed)
             self._executed[key] = found
         return self._executed[key]
 
     def _is_recomputing(self, kernel: str) -> bool:
         return any(recomputing(k.name) == kernel for k in self.module.kernels)
+
+
+def with_more_rows(module: MemModule, kernel: str) -> MemModule:
+    """``module`` whose ``kernel`` computes rows of more blocks again: it must be right for any flags.
+
+    Loops of these blocks may have no iteration, which no NaN of an input reaches.
+    """
+    (changed,) = (k for k in module.kernels if k.name == kernel)
+    apart = _FEW if (bounds(changed.blocks)[1] or 0) < _FEW * _MANY else _MANY
+
+    def more(op: MemOp) -> tuple[MemOp, ...]:
+        if not isinstance(op, GlobalLoad) or op.result.type.dtype is not DType.BOOL or not op.buffer.endswith(_FLAGS):
+            return (op,)
+        loaded, chosen = (replace(op.result, name=f"{op.result.name}_{end}") for end in ("loaded", "chosen"))
+        cond = calc("eq", calc("mod", op.index[0], apart), 0)
+        return replace(op, result=loaded), IndexOp(chosen, cond), MapOp(op.result, "or", (loaded, chosen))
+
+    body = rebuild(changed.body, more)
+    return replace(module, kernels=tuple(replace(k, body=body) if k is changed else k for k in module.kernels))
 
 
 def small(path: Path) -> dict[str, int]:

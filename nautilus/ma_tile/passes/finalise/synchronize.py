@@ -246,7 +246,8 @@ class _Sync:
         """
         lo, hi = chain.loops[0].op.lo, chain.loops[-1].op.hi
         low, high = bounds(simplify(calc("sub", hi, lo), self.ranges), self.ranges)
-        least, depth = max(low or 0, 0), max(self.stages.values(), default=0)
+        least = max(self._between(lo, hi)[0], low or 0)
+        depth = max(self.stages.values(), default=0)
         depth = depth if least >= depth else min(depth, _PATHS)
         ends: list[State] = []
         for n in range(min(least, depth), depth + 1):
@@ -290,11 +291,14 @@ class _Sync:
     def _iterations(self, op: ForOp) -> tuple[int, float]:
         """The least and the largest number of iterations of the loop, as far as they are known."""
         if id(op) not in self.trips:
-            ends = op.hi.args if isinstance(op.hi, Op) and op.hi.op == "min" else (op.hi,)
-            trips = [bounds(simplify(calc("sub", e, op.lo), self.ranges), self.ranges) for e in ends]
-            least = max(0, min(low or 0 for low, _ in trips))
-            self.trips[id(op)] = (op, (least, min(inf if high is None else high for _, high in trips)))
+            self.trips[id(op)] = (op, self._between(op.lo, op.hi))
         return self.trips[id(op)][1]
+
+    def _between(self, lo: Expr, hi: Expr) -> tuple[int, float]:
+        """The least and the largest number of iterations from ``lo`` to ``hi``, as far as they are known."""
+        ends = hi.args if isinstance(hi, Op) and hi.op == "min" else (hi,)
+        trips = [bounds(simplify(calc("sub", e, lo), self.ranges), self.ranges) for e in ends]
+        return max(0, min(low or 0 for low, _ in trips)), min(inf if high is None else high for _, high in trips)
 
     def _replay(
         self, body: tuple[MemOp, ...], state: State, at: Mapping[str, Expr], given: Sequence[Expr] = ()
