@@ -19,6 +19,10 @@ _SHARED = (
 )  # fmt: skip
 
 
+#: The time of a barrier of a team, in barriers of a cluster: stores reach L2, and then the arrivals of all blocks.
+TEAM_SYNC = 3.0
+
+
 @dataclass(slots=True)
 class Counts:
     """Work for each tile of one consumer: a warpgroup, a warp of a split-K block, or a block without warp roles.
@@ -60,6 +64,11 @@ class Counts:
             self.issue = self.issue + slots
             self.integer = self.integer + integer
             self.special = self.special + special
+
+    def meet(self, barriers: Any, team: bool) -> None:
+        """Add barriers of the block; ``team``: of all blocks of a team."""
+        self.barriers = self.barriers + barriers
+        self.cluster_syncs = self.cluster_syncs + (TEAM_SYNC * barriers if team else 0.0)
 
     def spread(self, blocks: int) -> None:
         """Make these the counts of one of ``blocks`` blocks of a cluster that share the work.

@@ -328,7 +328,7 @@ class Counter:
     def barrier(self, op: ma.Barrier, times: Any, _env: dict[str, Any]) -> None:
         """Count a barrier of more than one warp."""
         if op.threads is None or op.threads > 32:
-            self.counts.barriers = self.counts.barriers + times * (1.0 if op.threads is None else 0.5)
+            self.counts.meet(times * (1.0 if op.threads is None else 0.5), op.team)
 
     def cluster_arrive(self, op: ma.ClusterArrive, times: Any, _env: dict[str, Any]) -> None:
         """Count a cluster barrier that orders stores."""

@@ -9,7 +9,7 @@ by the byte offsets that the MA-tile IR fixed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -39,7 +39,7 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.layout import same_threads
-from nautilus.ma_tile.ir.traverse import bound
+from nautilus.ma_tile.ir.traverse import bound, exchanged
 from nautilus.ma_tile.ir.values import MA
 from nautilus.targets.limits import limits
 
@@ -132,7 +132,8 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, st
         bound += f" __cluster_dims__({together}, 1, 1)"
     w.lines[:0] = clamped
     counter = [f"u32* {scheduler.COUNTER}"] if scheduler.uses_counter(kernel) else []
-    signature = ", ".join([*parameters(hosted(module)), *maps, *counter])
+    shared = exchanged(kernel.body) if kernel.team > 1 else frozenset[str]()
+    signature = ", ".join([*parameters(hosted(module), shared), *maps, *counter])
     head = f'extern "C" __global__ void {bound}\n{kernel_symbol(module, kernel)}({signature}) {{'
     return "\n".join([head, *_prologue(kernel, w), *w.lines, "}", ""])
 
@@ -233,13 +234,16 @@ def start(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, statemen
     return w
 
 
-def parameters(module: ma.MemModule) -> tuple[str, ...]:
-    """C parameters of every kernel of the module: buffers in argument order, then scalars."""
+def parameters(module: ma.MemModule, shared: Container[str] = ()) -> tuple[str, ...]:
+    """C parameters of every kernel of the module: buffers in argument order, then scalars.
+
+    ``shared``: buffers that other blocks of the launch write, which the C++ compiler must not assume to know.
+    """
     out: list[str] = []
     names = module_names(module).arguments
     for b in module.buffers:
         const = "const " if b.space is Space.INPUT else ""
-        restrict = "" if b.space is Space.TEMP else "__restrict__ "
+        restrict = "" if b.space is Space.TEMP or b.name in shared else "__restrict__ "
         out.append(f"{const}{memory_type(b.dtype)}* {restrict}{names[b.name]}")
     out += [f"{scalar_type(p.dtype)} {names[p.name]}" for p in module.params]
     return tuple(out)

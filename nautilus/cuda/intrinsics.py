@@ -246,6 +246,20 @@ HELPERS: Mapping[str, Helper] = {
         "__device__ __forceinline__ void named_barrier(int id, int threads) "
         '{ asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }'
     ),
+    "team_barrier": Helper(
+        "// Waits until all blocks of a team have arrived, whose arrivals add up to 2^31 and change the upper bit.\n"
+        "__device__ __forceinline__ void team_barrier(int* arrivals, u32 arrival) {\n"
+        "    __syncthreads();\n"
+        "    if (threadIdx.x == 0) {\n"
+        "        u32 before, now;\n"
+        '        asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"\n'
+        '                     : "=r"(before) : "l"(arrivals), "r"(arrival) : "memory");\n'
+        "        do {\n"
+        '            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(arrivals) : "memory");\n'
+        "        } while (((now ^ before) & 0x80000000u) == 0);\n"
+        "    }\n"
+        "    __syncthreads();\n}"
+    ),
     "grid_wait": asm(
         "grid_wait", "", "griddepcontrol.wait;", "", "Earlier launches have ended, and what they wrote is visible."
     ),

@@ -13,7 +13,7 @@
     map       := {name, tensor, dtype, sizes: [extent...], strides: [extent...], box: [int...], swizzle, promotion}
                                                                -- innermost axis first; strides in bytes
     condition := value | "scalar" | ["address", "tensor"] | [op, condition...]
-    launch    := {kernel, grid, block, cluster, shared, programmatic, parameters: [[kind, name]...]}
+    launch    := {kernel, grid, block, cluster, shared, programmatic, cooperative, parameters: [[kind, name]...]}
     extent    := int | "scalar" | [op, extent, extent]         -- add sub mul floordiv mod min max
 
 A launch runs one variant, which the conditions of the dispatch choose by sizes, strides and addresses.
@@ -178,6 +178,7 @@ def _launch(module: MemModule, k: MemKernel) -> dict[str, Any]:
         "cluster": [max(k.cluster, k.spread), 1, 1],
         "shared": k.smem_bytes,
         "programmatic": k.pdl,
+        "cooperative": k.team > 1,
         "parameters": [list(p) for p in parameters],
     }
 

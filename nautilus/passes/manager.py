@@ -215,9 +215,11 @@ class Step:
     def _changes_each(self, module: Any) -> bool:
         """Whether the step changes each kernel of ``module`` with a look at no other one.
 
-        Initial values are stored in front of the first kernel that writes a buffer.
+        Initial values are stored in front of the first kernel that writes a buffer, and the arrivals of teams are
+        cleared in front of theirs.
         """
         alone = self.stage.by_kernel and not (self.spec is not None and self.spec.whole)
+        alone = alone and not (self.spec is None and any(k.team > 1 for k in module.kernels))
         return alone and bool(module.kernels) and all(b.initial is None for b in module.buffers)
 
     def _of_each(

@@ -260,7 +260,9 @@ def plan_of(module: Any, numbers: Mapping[str, Number] | None = None) -> Plan:
         grid, block = (blocks, 1, 1), (k.threads, 1, 1)
         maps = tuple(m.at(sizes) for m in load("nautilus.cuda.tensor_maps:kernel_maps")(module, k))
         together = max(k.cluster, k.spread)
-        launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, together, counter(k), k.pdl))
+        launches.append(
+            Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, together, counter(k), k.pdl, k.team > 1)
+        )
     return Plan(tuple(arguments_), tuple(launches))
 
 

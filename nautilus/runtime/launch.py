@@ -59,6 +59,7 @@ class Launch:
     cluster: int = 1  # blocks in a cluster (an attribute of the kernel); divides the grid
     counter: bool = False  # the last argument is the tile counter: 0 before and after every launch
     programmatic: bool = False  # programmatic dependent launch: may start before the previous kernel ends
+    cooperative: bool = False  # all blocks run at the same time, or the launch fails
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nautilus.runtime.launch import Launch
 
 _PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+_COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -75,8 +76,8 @@ class Prepared:
 def step(launch: Launch, function: int, cells: Sequence[Array]) -> Step:
     """``launch`` of the kernel with the handle ``function``; each of ``cells`` holds the bytes of an argument."""
     config = LaunchConfig(launch.grid, launch.block, launch.smem, 0, 0, 0)
-    attribute = LaunchAttribute(_PROGRAMMATIC, 0, (ctypes.c_int * 16)(1))
-    if launch.programmatic:
+    attribute = LaunchAttribute(_COOPERATIVE if launch.cooperative else _PROGRAMMATIC, 0, (ctypes.c_int * 16)(1))
+    if launch.programmatic or launch.cooperative:
         config.attributes, config.count = ctypes.addressof(attribute), 1
     pointers = (ctypes.c_void_p * max(1, len(cells)))(*(c.ctypes.data for c in cells))
     return Step(launch.kernel, config, function, pointers, (attribute, *cells))

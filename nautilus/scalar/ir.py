@@ -164,11 +164,13 @@ def _assignment(r: Reader) -> Form | None:
 SCALAR.forms.choose = _assignment
 
 
-@part("kernel $name( spread $spread)? {$locals $body}")
+@part("kernel $name( spread $spread)?( team $team)? {$locals $body}")
 class Kernel:
     """One launch: its locals and its loop nest.
 
-    ``spread``: over how many blocks of a cluster a later level spreads the work of one block.
+    ``spread``: over how many blocks of a cluster a later level spreads the work of one block.  ``team``: how many
+    neighbouring iterations of the grid loops together run each statement before the next one, so that each of them
+    reads what the others have stored; the innermost grid loop has as many.
     """
 
     name: str = declare(NAME)
@@ -176,6 +178,7 @@ class Kernel:
     body: tuple[Stmt, ...] = declare(BODY)
     span: Span = SPAN
     spread: int = declare(INTEGER, default=1)
+    team: int = declare(INTEGER, default=1)
 
 
 @part("program $name {$buffers $params $facts $kernels}")

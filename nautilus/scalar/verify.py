@@ -22,8 +22,16 @@ from nautilus.core.records.memo import by_identity
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import INDEX_TYPES, DType
-from nautilus.scalar.analysis.independence import neighbour, outside_of_step, same_iteration, undetermined
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, common_loops, expressions, statements
+from nautilus.scalar.analysis.independence import (
+    has_whole_teams,
+    neighbour,
+    outside_of_step,
+    private_loops,
+    same_iteration,
+    team_loop,
+    undetermined,
+)
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, expressions, statements
 from nautilus.scalar.text import first_line
 
 _LEVEL = "scalar"
@@ -168,6 +176,8 @@ def _grid(p: Program) -> Iterator[Offence]:
             around = outer[-1].body if outer else k.body
             if any(o.kind is not Kind.GRID for o in outer) or len(around) != 1:
                 yield _offence(loop, "grid loops are outermost and perfectly nested")
+        if not has_whole_teams(k):
+            yield Offence(f"kernel {k.name}", f"its innermost grid loop is no team of {k.team}")
 
 
 def _tiles(p: Program) -> Iterator[Offence]:
@@ -349,13 +359,7 @@ def _initialised(p: Program) -> Iterator[Offence]:
 
 @by_identity(128)
 def _private(k: Kernel) -> Mapping[str, tuple[Loop, ...]]:
-    """By local, the loops around every access to it; a carried ``seq`` and what is inside it end them."""
-    inside = {b.name for b in k.locals}
-    common: dict[str, tuple[Loop, ...]] = {}
-    for loops, s in _statements(k):
-        for name in inside & {s.buffer, *(ld.buffer for e in expressions(s) for ld in loads(e))}:
-            common[name] = common_loops(common[name], loops) if name in common else loops
-    return common
+    return private_loops(k)
 
 
 def _independent(p: Program) -> Iterator[Offence]:
@@ -370,7 +374,7 @@ def _dependences(k: Kernel) -> tuple[Offence, ...]:
 
 
 def _between_iterations(k: Kernel) -> Iterator[Offence]:
-    local = _private(k)
+    local, team = _private(k), team_loop(k)
     written: dict[str, list[tuple[tuple[Loop, ...], Store | Update]]] = {}
     for loops, s in _statements(k):
         written.setdefault(s.buffer, []).append((loops, s))
@@ -385,7 +389,7 @@ def _between_iterations(k: Kernel) -> Iterator[Offence]:
             for around, w in written.get(ld.buffer, []):
                 both = tuple(a for a, b in zip(loops, around, strict=False) if a is b)
                 both = outside_of_step(ld.index, w.index, both)
-                both = tuple(x for x in both if x in _shared(both, ld.buffer, local))
+                both = tuple(x for x in both if x is not team and x in _shared(both, ld.buffer, local))
                 if not same_iteration(ld.index, w.index, both):
                     yield _offence(s, f"reads {format_expr(ld)}, which another iteration may write")
 

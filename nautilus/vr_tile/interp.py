@@ -257,7 +257,7 @@ class _Run:
             ops = [*walk_ops(k.body)]
             self.loops = frozenset(op.var for op in ops if isinstance(op, ForOp))
             largest = max((prod(v.type.shape) for op in ops for v in (*results(op), *operands(op))), default=1)
-            together = max(1, _ELEMENTS // largest)
+            together = max(1, _ELEMENTS // largest // k.team) * k.team
             total = prod(counts)
             for first in range(0, total, together):
                 at = np.unravel_index(np.arange(first, min(total, first + together)), counts) if counts else ()

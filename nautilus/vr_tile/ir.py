@@ -183,11 +183,12 @@ class GridAxis:
 GRID = FieldRole(Kind.ATTRIBUTE, syntax.several(GridAxis, "grid"))
 
 
-@part("kernel $name grid($grid)( spread $spread)? axes($axes) {$body}")
+@part("kernel $name grid($grid)( spread $spread)?( team $team)? axes($axes) {$body}")
 class TileKernel:
     """One launch on tiles. ``axes`` lists every tile axis in canonical order.
 
-    ``spread``: over how many blocks of a cluster MA-tile IR spreads the warps of a block.
+    ``spread``: over how many blocks of a cluster MA-tile IR spreads the warps of a block.  ``team``: how many points of
+    the last grid axis, which has as many, run each op before the next one.
     """
 
     name: str = declare(NAME)
@@ -196,6 +197,7 @@ class TileKernel:
     body: tuple[TileOp, ...] = declare(REGION)
     span: Span = SPAN
     spread: int = declare(INTEGER, default=1)
+    team: int = declare(INTEGER, default=1)
 
 
 @part("module $name {$buffers $params $facts $kernels}")

@@ -137,6 +137,11 @@ class Kernel:
                 attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
                 attribute.value.programmaticStreamSerializationAllowed = 1
                 config.attrs, config.numAttrs = [attribute], 1
+            if launch["cooperative"]:
+                attribute = driver.CUlaunchAttribute()
+                attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+                attribute.value.cooperative = 1
+                config.attrs, config.numAttrs = [attribute], 1
             if config.gridDimX:
                 launches.append((config, self.functions[launch["kernel"]], (pointers, cells)))
         return Plan(launches)

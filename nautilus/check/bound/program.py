@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from nautilus.check.bound.recurrences.rounded_operands import rounded_steps, with_rounded_operands
 from nautilus.check.bound.recurrences.scans import scan, with_running_extremes
 from nautilus.check.bound.shared import shared
 from nautilus.core.buffers import Buffer, Space
@@ -105,9 +106,10 @@ def rounded(
         if {k.name for k in made.kernels} - {k.name for k in program.kernels} <= kernels:
             program = made
     found: list[Definition] = []
+    in_steps = rounded_steps(spec, precision, schedule)
     for k in program.kernels:
         if is_recurrence(k):
-            found += _recurrence(spec, program, k)
+            found += _recurrence(spec, program, k, in_steps)
         else:
             found.append(_definition(_of_arrays(read_def(program, k), program)))
     return replace(spec, definitions=tuple(shared(with_running_extremes(found))))
@@ -247,13 +249,17 @@ def _inlining(p: Pass, part: Program) -> Pass:
     return Inline(replace(p.schedule, inline=names))
 
 
-def _recurrence(spec: Spec, program: Program, k: Kernel) -> list[Definition]:
-    """The definitions that the recurrence ``k`` computes, of ``spec`` or a scan. Its steps have no narrowing."""
+def _recurrence(spec: Spec, program: Program, k: Kernel, rounded: frozenset[str]) -> list[Definition]:
+    """The definitions that the recurrence ``k`` computes, of ``spec`` or a scan.
+
+    Its steps have no narrowing, but for ``rounded`` tensors, whose products read operands that are rounded.
+    """
     if k.name not in {d.name for d in spec.definitions}:
         return [scan(program, k)]
     last = spec.definition(k.name).recurrence
     assert last is not None
-    return [spec.definition(name) for name in last.members]
+    members = [spec.definition(name) for name in last.members]
+    return with_rounded_operands(members) if rounded & set(last.members) else members
 
 
 def _of_arrays(d: Def, program: Program) -> Def:

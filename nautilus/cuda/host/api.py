@@ -6,19 +6,35 @@ from collections.abc import Callable
 
 from nautilus.core.records import dataclass
 from nautilus.cuda.host.encode import LOOK_UP
+from nautilus.ma_tile.ir.ops import MemKernel
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
+
+#: attributes of a launch -> their name in the runtime API after ``cudaLaunchAttribute``, the field of their value, and
+#: their number in the driver API
+ATTRIBUTES = {
+    "programmatic": ("ProgrammaticStreamSerialization", "programmaticStreamSerializationAllowed", 6),
+    "cooperative": ("Cooperative", "cooperative", 2),
+}
+
+
+def attribute_of(k: MemKernel) -> str:
+    """The attribute of the launch of ``k``: it may begin early, or all its blocks run at the same time."""
+    return "cooperative" if k.team > 1 else "programmatic" if k.pdl else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A launch: number and symbol of the kernel, C text of blocks, arguments and stream, threads, shared bytes."""
+    """A launch: number and symbol of the kernel, C text of blocks, arguments and stream, threads, shared bytes.
+
+    ``attribute``: its name in :data:`ATTRIBUTES`; empty: it has none.
+    """
 
     number: int
     kernel: str
     blocks: str
     threads: int
     shared: int
-    programmatic: bool
+    attribute: str
     arguments: tuple[str, ...]
     stream: str
 
@@ -45,21 +61,22 @@ def _allow_shared(kernel: str, size: int) -> list[str]:
 
 def _launch(s: Start) -> list[str]:
     given = ", ".join(s.arguments)
-    if s.programmatic:
-        return _dependent_launch(s, given)
+    if s.attribute:
+        return _launch_with(s, given)
     return [
         f"    {s.kernel}<<<{s.blocks}, {s.threads}, {s.shared}, {s.stream}>>>({given});",
         "    status = cudaGetLastError();",
     ]
 
 
-def _dependent_launch(s: Start, given: str) -> list[str]:
-    """A programmatic dependent launch (CUDA Runtime API, cudaLaunchKernelEx)."""
+def _launch_with(s: Start, given: str) -> list[str]:
+    """A launch with an attribute (CUDA Runtime API, cudaLaunchKernelEx)."""
+    name, value, _ = ATTRIBUTES[s.attribute]
     return [
         "    {",
         "        cudaLaunchAttribute attribute = {};",
-        "        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;",
-        "        attribute.val.programmaticStreamSerializationAllowed = 1;",
+        f"        attribute.id = cudaLaunchAttribute{name};",
+        f"        attribute.val.{value} = 1;",
         "        cudaLaunchConfig_t config = {};",
         f"        config.gridDim = {s.blocks};",
         f"        config.blockDim = {s.threads};",

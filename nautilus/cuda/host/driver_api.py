@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nautilus.cuda.host.api import Api, Start
+from nautilus.cuda.host.api import ATTRIBUTES, Api, Start
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
@@ -117,11 +117,12 @@ static cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_
 
 static EncodeTiled find_encode() { return driver().encode; }
 
-static cudaError_t start(void* kernel, u32 blocks, u32 threads, u32 shared, bool programmatic, void** arguments,
+// `number`: of an attribute of the launch that is 1; 0: it has none.
+static cudaError_t start(void* kernel, u32 blocks, u32 threads, u32 shared, int number, void** arguments,
                          cudaStream_t stream) {
-    LaunchAttribute attribute = {6, 0, {1}};  // programmatic stream serialization
+    LaunchAttribute attribute = {number, 0, {1}};
     const LaunchConfig config = {
-        {blocks, 1, 1}, {threads, 1, 1}, shared, stream, programmatic ? &attribute : nullptr, programmatic ? 1u : 0u
+        {blocks, 1, 1}, {threads, 1, 1}, shared, stream, number ? &attribute : nullptr, number ? 1u : 0u
     };
     return driver().launch(&config, kernel, arguments, nullptr);
 }
@@ -197,8 +198,8 @@ static int choose(const Architecture* known, int count, const char* listed, cuda
 
 def _launch(s: Start) -> list[str]:
     given = ", ".join(f"(void*)&{a}" for a in s.arguments)
-    programmatic = "true" if s.programmatic else "false"
-    numbers = f"{s.blocks}, {s.threads}, {s.shared}, {programmatic}"
+    attribute = ATTRIBUTES[s.attribute][2] if s.attribute else 0
+    numbers = f"{s.blocks}, {s.threads}, {s.shared}, {attribute}"
     return [
         "    {",
         f"        void* arguments[] = {{{given}}};",

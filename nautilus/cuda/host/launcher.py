@@ -27,7 +27,7 @@ from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index.sizes import as_extent
 from nautilus.cuda.ctypes import interface_type, memory_type, scalar_type
-from nautilus.cuda.host.api import Api, Start
+from nautilus.cuda.host.api import Api, Start, attribute_of
 from nautilus.cuda.host.encode import ENCODE, encode_lines, map_fields
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.facts import fact_checks, fact_helpers
@@ -209,7 +209,7 @@ def _launch(module: ma.MemModule, api: Api) -> Iterator[str]:
         args = tuple(f"plan.{a}" for a in [*shared, *maps, *([COUNTER] if uses_counter(k) else [])])
         blocks = as_extent(k.launched)
         count = str(blocks) if isinstance(blocks, int) else f"plan.{_blocks_fields(module)[k.name]}"
-        start = Start(n, names.kernels[k.name], count, k.threads, k.smem_bytes, k.pdl, args, names.stream)
+        start = Start(n, names.kernels[k.name], count, k.threads, k.smem_bytes, attribute_of(k), args, names.stream)
         more = n + 1 < len(module.kernels)
         lines = [*api.launch(start), *(["    if (status != cudaSuccess) return status;"] if more else [])]
         if isinstance(blocks, int):

@@ -20,6 +20,7 @@ from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.traverse import expressions
+from nautilus.ma_tile.rewriting.named_barriers import TEAM_WORDS
 
 MBARRIER = 8  # bytes
 
@@ -210,8 +211,15 @@ def print_cluster_arrive(w: Writer, op: ma.ClusterArrive) -> None:
 
 
 def print_barrier(w: Writer, op: ma.Barrier) -> None:
-    """A barrier of the block, or of the cluster that it is spread over; of one warp; of whole warps by its number."""
+    """A barrier of the block, or of the cluster that it is spread over; of one warp; of whole warps by its number.
+
+    One of a team counts the arrivals of its blocks; that of the first block makes the sum of all of them 2^31.
+    """
     match op.threads:
+        case None if op.team:
+            n, block = w.kernel.team, w.block
+            place = f"{w.env['&' + w.kernel.arrivals]} + {block} / {n} * {TEAM_WORDS}"
+            w.line(f"{w.speller.use('team_barrier')}({place}, {block} % {n} ? 1u : 0x80000000u - {n - 1}u);")
         case None if w.kernel.spread > 1:
             w.line(f"{w.speller.use('cluster_arrive')}();")
             w.line(f"{w.speller.use('cluster_wait')}();")

@@ -66,10 +66,12 @@ class BlockRun:
     def __init__(self, machine: Machine, block: int, seed: int) -> None:
         self.machine, self.block = machine, block
         self.shared = machine.shared_memory()
-        ranks = machine.kernel.cluster
+        ranks, team = machine.kernel.together, machine.kernel.team
         self.barriers = Barriers(self.shared, machine.threads, machine.components)
         first_thread = block * machine.threads + 1
-        self.barriers.met = lambda: machine.memory.meet(range(first_thread, first_thread + machine.threads))
+        self.meet = lambda: machine.memory.meet(range(first_thread, first_thread + team * machine.threads))
+        if team == 1:
+            self.barriers.met = self.meet
         explicit = any(isinstance(op, MbarInit) for op in machine.kernel.body)
         first = ranks * machine.components
         self.mbarriers = Mbarriers(self.shared, machine.kernel.mbars, first, ranks, ready=not explicit)
@@ -83,7 +85,7 @@ class BlockRun:
     def run(self) -> None:
         """Run the block to its end, without warnings of numpy. Raises InterpError."""
         kernel = self.machine.kernel
-        for rank in range(kernel.cluster):
+        for rank in range(kernel.together):
             variables = {"block": self.block + rank}
             scope = Scope(variables, self.machine.params, {}, self._no_refs, self.machine.memory.element)
             for name, e in kernel.decode:
@@ -181,6 +183,8 @@ class BlockRun:
             case Barrier(number=number, threads=threads):
                 which = self.integer(ctx, number, "a barrier's number")
                 yield Wait(op, self.barriers.arrive(ctx.actor, which, threads))
+                if op.team:
+                    yield from self._team(ctx, op)
             case NamedArrive(number=number, threads=threads):
                 which = self.integer(ctx, number, "a barrier's number")
                 self.barriers.arrive(ctx.actor, which, threads, wait=False)
@@ -211,6 +215,14 @@ class BlockRun:
                 self.cluster.observe(ctx.actor)
             case _:
                 raise Fault("unsupported", "the interpreter does not know this operation")
+
+    def _team(self, ctx: Context, op: Barrier) -> Program:
+        """The block waits for the others of its team; the last one to arrive shows all what they stored."""
+        if self.cluster.arrive(ctx.actor, False):
+            self.meet()
+        phase = self.cluster.awaited(ctx.actor)
+        yield Wait(op, lambda: self.cluster.phase > phase)
+        self.cluster.observe(ctx.actor)
 
     def _arrive(self, ctx: Context, op: MbarArrive) -> None:
         actor, stage = ctx.actor, self.integer(ctx, op.stage, "a stage")

@@ -1,4 +1,4 @@
-"""The barrier of a cluster (PTX ISA, ``barrier.cluster``), and stores from one of its blocks into another.
+"""The barrier of a cluster (PTX ISA, ``barrier.cluster``) or of a team, and stores from one block into another.
 
 A store into another block is an error before a cluster wait has confirmed that the block runs, and after the block
 has ended.  The end of a block is an error while a store into it may be outstanding.
@@ -24,8 +24,11 @@ class ClusterBarrier:
         self.pending: dict[int, int] = {}  # block -> the phase that it has arrived in and not waited for
         self.waited, self.ended = set[int](), set[int]()
 
-    def arrive(self, actor: Actor, relaxed: bool) -> None:
-        """All threads of the block arrive, releasing what they did unless ``relaxed``. Raises Fault."""
+    def arrive(self, actor: Actor, relaxed: bool) -> bool:
+        """All threads of the block arrive, releasing what they did unless ``relaxed``. Raises Fault.
+
+        Whether they are the last ones.
+        """
         if actor.threads != self.threads:
             raise Fault("barrier", f"{actor.threads} of a block's {self.threads} threads arrive")
         if actor.rank in self.pending:
@@ -40,6 +43,7 @@ class ClusterBarrier:
         if len(self.arrived) == self.ranks:
             np.maximum(self.done_vc, self.open_vc, out=self.done_vc)
             self.phase, self.arrived = self.phase + 1, set()
+        return not self.arrived
 
     def awaited(self, actor: Actor) -> int:
         """The phase that ``actor`` waits for. Raises Fault where it has not arrived."""

@@ -72,8 +72,9 @@ def _matrix(run: BlockRun, ctx: Context, op: MmaOp) -> None:
         raise Fault("layout", f"{op.instr} cannot multiply these operands over {op.over}")
     layout, result = run.machine.layout(op.result.layout), op.result.type
     run.shape(ctx, layout)
-    m = free_axis(_names(run, op.a), op.over, result.names)
-    n = free_axis(_names(run, op.b), op.over, result.names)
+    left, right = _names(run, op.a), _names(run, op.b)
+    m = free_axis(left, op.over, result.names, right)
+    n = free_axis(right, op.over, result.names, left)
     row0, col0, rows, cols = warp_tile(layout, result, m, n)
     if isinstance(op.a, Frag):
         a = a_matrix(run.get(ctx, op.a), instr, k // instr.k)

@@ -108,9 +108,12 @@ def warp_tile(layout: FragLayout, result: TileType, m: str, n: str) -> tuple[Int
     return coords(layout, m)[:, 0, 0], coords(layout, n)[:, 0, 0], rows, cols
 
 
-def free_axis(names: tuple[str, ...], over: str, result: tuple[str, ...]) -> str:
-    """The axis of a matrix operand that is not contracted. Raises Fault unless there is exactly one."""
-    free = [x for x in names if x != over and x in result]
+def free_axis(names: tuple[str, ...], over: str, result: tuple[str, ...], other: tuple[str, ...] = ()) -> str:
+    """The axis of a matrix operand that is neither contracted nor one of the ``other`` operand.
+
+    Raises Fault unless there is exactly one.
+    """
+    free = [x for x in names if x != over and x in result and x not in other]
     if len(free) != 1 or over not in names:
         raise Fault("unsupported", f"a matrix operand over {', '.join(names)} does not contract {over}")
     return free[0]

@@ -115,9 +115,9 @@ def run_module(
 def _launch(machine: Machine, seed: int, blocks: Iterable[int] | None = None) -> None:
     """Run ``blocks`` (the first ones of their clusters), or all."""
     kernel, count = machine.kernel, machine.blocks
-    if count % kernel.cluster:
-        raise ValueError(f"{count} blocks are no clusters of {kernel.cluster}")
-    chosen = list(range(0, count, kernel.cluster) if blocks is None else blocks)
+    if count % kernel.together:
+        raise ValueError(f"{count} blocks are no clusters of {kernel.together}")
+    chosen = list(range(0, count, kernel.together) if blocks is None else blocks)
     for block in chosen:
         BlockRun(machine, block, seed + block).run()
     if blocks is None and machine.blocks:
@@ -150,7 +150,7 @@ def run_block(
             memory.ready[name][:] = True
     (found,) = [k for k in m.kernels if k.name == kernel]
     memory.launch(exchanged(found.body))
-    _launch(Machine(m, found, memory, params, seed), seed, (block // found.cluster * found.cluster,))
+    _launch(Machine(m, found, memory, params, seed), seed, (block // found.together * found.together,))
     return {b.name: memory.array(b.name).copy() for b in m.buffers if b.space is not Space.INPUT}
 
 

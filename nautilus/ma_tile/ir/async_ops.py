@@ -61,6 +61,7 @@ from nautilus.core.op_fields import (
     EXPR,
     EXPRS,
     INTEGER,
+    NAME,
     OPERAND,
     OPERANDS,
     READ_MEMORY,
@@ -227,8 +228,29 @@ class ClusterWait:
     span: Span = SPAN
 
 
+@op(MA, "mbar.arrive $mbar[$stage]( each $each)?( $cluster)?", Effect.ARRIVE)
+class MbarArrive:
+    """``each``: ``thread`` (every thread arrives) or ``warp`` (each warp arrives once, after all its lanes)."""
+
+    mbar: str = declare(BARRIER)
+    stage: Expr = declare(EXPR)
+    each: str = declare(NAME, default="thread")
+    cluster: bool = declare(flag("cluster"), default=False)
+    span: Span = SPAN
+
+
+@op(MA, "mbar.wait $mbar[$stage] parity $parity", Effect.WAIT)
+class MbarWait:
+    """Wait until the phase of ``parity`` of the mbarrier is complete."""
+
+    mbar: str = declare(BARRIER)
+    stage: Expr = declare(EXPR)
+    parity: Expr = declare(EXPR)
+    span: Span = SPAN
+
+
 #: the ops of this file
 AsyncOp: TypeAlias = (
     LetOp | AdvanceOp | TmaLoad | TmaStore | TmaCommit | TmaWait | MbarInit | MbarExpect | NamedArrive | MatrixStore
-    | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive | ClusterWait
+    | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive | ClusterWait | MbarArrive | MbarWait
 )  # fmt: skip

@@ -95,8 +95,10 @@ from nautilus.ma_tile.ir.async_ops import ClusterArrive as ClusterArrive
 from nautilus.ma_tile.ir.async_ops import ClusterWait as ClusterWait
 from nautilus.ma_tile.ir.async_ops import LetOp as LetOp
 from nautilus.ma_tile.ir.async_ops import MatrixStore as MatrixStore
+from nautilus.ma_tile.ir.async_ops import MbarArrive as MbarArrive
 from nautilus.ma_tile.ir.async_ops import MbarExpect as MbarExpect
 from nautilus.ma_tile.ir.async_ops import MbarInit as MbarInit
+from nautilus.ma_tile.ir.async_ops import MbarWait as MbarWait
 from nautilus.ma_tile.ir.async_ops import NamedArrive as NamedArrive
 from nautilus.ma_tile.ir.async_ops import ProxyFence as ProxyFence
 from nautilus.ma_tile.ir.async_ops import TmaCommit as TmaCommit
@@ -125,7 +127,6 @@ from nautilus.ma_tile.ir.tile_scheduler import TileReset as TileReset
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp as TileSchedulerOp
 from nautilus.ma_tile.ir.unpack import UnpackOp as UnpackOp
 from nautilus.ma_tile.ir.values import (
-    BARRIER,
     BARRIER_STAGE,
     COPY_SLOT,
     DECODE,
@@ -318,34 +319,17 @@ class AsyncWait:
     span: Span = SPAN
 
 
-@op(MA, "barrier( $number(, $threads)?)?", Effect.ARRIVE, Effect.WAIT)
+@op(MA, "barrier( $team)?( $number(, $threads)?)?", Effect.ARRIVE, Effect.WAIT)
 class Barrier:
-    """A barrier of all threads of the block (``threads`` None), or of ``threads`` threads, named ``number``."""
+    """A barrier of all threads of the block (``threads`` None), or of ``threads`` threads, named ``number``.
+
+    ``team``: of all threads of all blocks of a team, which then see what the others have stored in global memory.
+    """
 
     number: Expr = declare(CLOSED_EXPR, default=ZERO)
     threads: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
-
-
-@op(MA, "mbar.arrive $mbar[$stage]( each $each)?( $cluster)?", Effect.ARRIVE)
-class MbarArrive:
-    """``each``: ``thread`` (every thread arrives) or ``warp`` (each warp arrives once, after all its lanes)."""
-
-    mbar: str = declare(BARRIER)
-    stage: Expr = declare(EXPR)
-    each: str = declare(NAME, default="thread")
-    cluster: bool = declare(flag("cluster"), default=False)
-    span: Span = SPAN
-
-
-@op(MA, "mbar.wait $mbar[$stage] parity $parity", Effect.WAIT)
-class MbarWait:
-    """Wait until the phase of ``parity`` of the mbarrier is complete."""
-
-    mbar: str = declare(BARRIER)
-    stage: Expr = declare(EXPR)
-    parity: Expr = declare(EXPR)
-    span: Span = SPAN
+    team: bool = declare(flag("team"), default=False)
 
 
 @op(
@@ -422,7 +406,7 @@ class RolesOp:
 MemOp: TypeAlias = (
     ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ScanOp | ConvertOp | SliceOp | StackOp | WindowOp | UndefinedOp
     | UnpackOp | GlobalLoad | GlobalStore | SharedLoad | MatrixLoad | SharedStore | RowStore
-    | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
+    | AsyncCopy | AsyncCommit | AsyncWait | Barrier
     | MmaOp | IfOp | ForOp | RolesOp | AsyncOp | SchedulerOp | DependentLaunchOp
 )  # fmt: skip
 MA.close(MemOp)
@@ -430,7 +414,7 @@ MA.close(MemOp)
 
 @part(
     "kernel $name grid $blocks warps $warps min_blocks $min_blocks( consumers $consumers)?( cluster $cluster)?"
-    "( spread $spread)? {$decode $layouts $smem $mbars $pipelines $body}"
+    "( spread $spread)?( team $team in $arrivals)? {$decode $layouts $smem $mbars $pipelines $body}"
 )
 class MemKernel:
     """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``, and integers
@@ -439,7 +423,10 @@ class MemKernel:
     ``consumers``: number of equal parts of the block that each run the code outside of roles, each with its own
     ``consumer``.  ``cluster``: number of consecutive blocks in a cluster.  ``spread``: number of blocks of the launch
     that run one block of this kernel as a cluster.  Each runs as many of its warps, ``barrier`` is one of the cluster,
-    and there is no shared memory, so that warps exchange values in global memory alone.
+    and there is no shared memory, so that warps exchange values in global memory alone.  ``team``: number of
+    consecutive blocks, the points of the last axis of the grid, that wait for each other at barriers of the team.  All
+    blocks of such a launch run at the same time (a cooperative launch).  ``arrivals``: the temp in which they count
+    their arrivals, a row for each team, whose first element is 0 before the launch.
     """
 
     name: str = declare(NAME)
@@ -458,6 +445,13 @@ class MemKernel:
     )
     cluster: int = declare(INTEGER, default=1)
     spread: int = declare(INTEGER, default=1)
+    team: int = declare(INTEGER, default=1)
+    arrivals: str = declare(NAME, default="")
+
+    @property
+    def together(self) -> int:
+        """The number of consecutive blocks that wait for each other, as a cluster or a team."""
+        return max(self.cluster, self.team)
 
     @property
     def threads(self) -> int:

@@ -32,7 +32,10 @@ Grid = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class DotPlan:
-    """``m``, ``n``: result axes as rows and columns; ``swap``: the right operand holds the rows."""
+    """``m``, ``n``: result axes as rows and columns; ``swap``: the right operand holds the rows.
+
+    ``slices``: an axis of both operands and of the result that numbers the warps, each of which has terms of its own.
+    """
 
     instr: str
     m: str
@@ -40,6 +43,7 @@ class DotPlan:
     k: str
     warps: Grid
     swap: bool = False
+    slices: str = ""
 
     @property
     def is_matrix(self) -> bool:
@@ -116,7 +120,7 @@ def plan_dots(kernel: TileKernel, mapping: WarpPlan, short: bool = True) -> dict
     """A plan for each dot, by the name of its result. ``short``: also by instructions whose sums have few bits."""
     sizes = {a.name: a.size for a in kernel.axes}
     drafts = draft_dots(kernel, {name: i for name, i in MMA.items() if short or not i.short})
-    grid = _common_grid([d for d in drafts.values() if d.is_matrix], sizes, mapping.warps)
+    grid = _common_grid([d for d in drafts.values() if d.is_matrix and not d.slices], sizes, mapping.warps)
     return {name: _finalise(d, sizes, grid) for name, d in drafts.items()}
 
 
@@ -143,15 +147,18 @@ def _draft(
 ) -> DotPlan:  # fmt: skip
     """Instruction and axes; the warp grid is chosen later."""
     over = op.axes
-    free_a = [x for x in op.a.type.names if x not in over]
-    free_b = [x for x in op.b.type.names if x not in over]
+    both = [x for x in op.a.type.names if x in op.b.type.names and x not in over]
+    free_a = [x for x in op.a.type.names if x not in (*over, *both[:1])]
+    free_b = [x for x in op.b.type.names if x not in (*over, *both[:1])]
     if len(over) != 1 or len(op.result.type.axes) < 2:
         return DotPlan("map", "", "", "", (1, 1))
     if len(free_a) != 1 or len(free_b) != 1:
         return DotPlan("fma", "", "", over[0], (1, 1))
-    m = rows[op.result.name]
+    m = free_a[0] if both else rows[op.result.name]
     n = free_b[0] if m == free_a[0] else free_a[0]
     plan = DotPlan("fma", m, n, over[0], (1, 1), swap=m != free_a[0])
+    if both:
+        return _sliced(replace(plan, slices=both[0]), op, defs, sizes, table)
     a, b = ({x.type.dtype for x in forms(v, defs)} for v in (op.a, op.b))
     for name, i in table.items():
         permitted = not isinstance(i, MmaInstr) or _permitted(i, op, sizes[over[0]])
@@ -160,6 +167,20 @@ def _draft(
         if fits and i.acc is op.result.type.dtype and sizes[over[0]] % i.k == 0 and permitted:
             return replace(plan, instr=name)
     return plan
+
+
+def _sliced(
+    plan: DotPlan, op: DotOp, defs: Mapping[str, TileOp], sizes: Mapping[str, int],
+    table: Mapping[str, MmaInstr] | Mapping[str, WgInstr],
+) -> DotPlan:  # fmt: skip
+    """The instruction of a product in slices; scalar products where no MMA of a warp fits."""
+    a, b = ({x.type.dtype for x in forms(v, defs)} for v in (op.a, op.b))
+    for name, i in table.items():
+        if isinstance(i, MmaInstr) and i.parts == 1 and not i.short and i.acc is op.result.type.dtype:
+            whole = (sizes[plan.m] % i.m, sizes[plan.n] % i.n, sizes[plan.k] % i.k) == (0, 0, 0)
+            if whole and a & operand_types(i, "a") and b & operand_types(i, "b"):
+                return replace(plan, instr=name)
+    return DotPlan("fma", "", "", plan.k, (1, 1))
 
 
 def _permitted(i: MmaInstr, op: DotOp, depth: int) -> bool:
@@ -224,6 +245,8 @@ def _common_grid(plans: list[DotPlan], sizes: Mapping[str, int], wanted: Grid) -
 
 def _finalise(d: DotPlan, sizes: Mapping[str, int], grid: Grid) -> DotPlan:
     """The plan with its own warp grid: the common one, its transpose, another, or scalar products."""
+    if d.slices:
+        return d
     if not d.is_matrix or d.instr == "fma":
         return replace(d, warps=grid)
     turned = replace(d, m=d.n, n=d.m, swap=not d.swap)

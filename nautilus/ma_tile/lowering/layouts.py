@@ -285,7 +285,12 @@ def accumulator(plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
     """The layout of the result of the instruction of ``plan``."""
     if plan.instr in WGMMA:
         return wg_acc_layout(plan.m, plan.n, sizes[plan.m], sizes[plan.n])
-    return acc_layout(plan.m, plan.n, (sizes[plan.m], sizes[plan.n]), plan.warps)
+    return in_slices(acc_layout(plan.m, plan.n, (sizes[plan.m], sizes[plan.n]), plan.warps), plan, sizes)
+
+
+def in_slices(layout: FragLayout, plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
+    """``layout`` of one warp for all warps, of which each has one of the slices of ``plan``, if it has some."""
+    return replace(layout, warp=(Mode(sizes[plan.slices], plan.slices, 1),)) if plan.slices else layout
 
 
 def a_fragment(plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
@@ -334,12 +339,17 @@ def make_layout_candidates(
 ) -> LayoutCandidates:
     """Layouts for ``kernel`` given how its dots are computed."""
     sizes = {a.name: a.size for a in kernel.axes}
-    tensor = [d for d in dots.values() if d.instr not in ("map", "fma")]
+    tensor = [d for d in dots.values() if d.instr not in ("map", "fma") and not d.slices]
     scalar = [d for d in dots.values() if d.instr == "fma" and d.is_matrix]
     total = prod((tensor + scalar)[0].warps) if tensor or scalar else None
+    total = next((sizes[d.slices] for d in dots.values() if d.slices), total)
     template = make_template(kernel, cost, warps, total)
     fixed: dict[frozenset[str], FragLayout] = {}
     operands: dict[frozenset[str], FragLayout] = {}
+    for d in (d for d in dots.values() if d.slices):  # the sums of all slices are spread over all threads
+        axes, threads = (TileAxis(d.m, sizes[d.m]), TileAxis(d.n, sizes[d.n])), 32 * sizes[d.slices]
+        vec = gcd(max(1, sizes[d.m] * sizes[d.n] // threads), gcd(4, sizes[d.n]))
+        fixed.setdefault(frozenset((d.m, d.n)), spread(axes, vec, sizes[d.slices]))
     for d in tensor:
         fixed.setdefault(frozenset((d.m, d.n)), accumulator(d, sizes))
     for d in tensor:

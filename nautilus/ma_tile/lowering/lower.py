@@ -27,6 +27,7 @@ from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.ma_tile.lowering.warp import lower_warp_kernel
 from nautilus.ma_tile.rewriting.bound_reads import with_lets
 from nautilus.ma_tile.rewriting.clamped_scalars import with_clamped_scalars
+from nautilus.ma_tile.rewriting.named_barriers import with_arrivals
 from nautilus.targets.limits import BLOCK_REGISTERS, WARP, Limits, limits
 from nautilus.vr_tile.ir import DotOp, LoadOp, ReduceOp, TileKernel, TileModule, operands, results, walk_ops
 
@@ -45,7 +46,7 @@ def lower_raw(module: TileModule, schedule: Schedule | None, target: str, strict
         return lower_kernel(k, buffers, mapping_of(schedule, k.name) or unplanned(k), target, strict)
 
     kernels = each_or_failures(lowered, module.kernels)
-    return MemModule(module.name, target, module.buffers, module.params, kernels, module.facts)
+    return with_arrivals(MemModule(module.name, target, module.buffers, module.params, kernels, module.facts))
 
 
 def lower_module(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:
@@ -74,8 +75,18 @@ def unplanned(kernel: TileKernel) -> WarpPlan:
         held = sum(prod(op.arg.type.shape) for op in found) // (32 * _HELD * kernel.spread)
         shared = (prod(op.result.type.shape) for op in found if op.result.type.shape)
         return replace(plan, warps=(gcd(kernel.spread * min(_SPREAD, max(least, ceil_pow2(held))), *shared), 1))
+    if (slices := _slices(kernel)) > 1:
+        return replace(plan, warps=(slices, 1), epilogue="direct")
     wanted = _largest(kernel) // (32 * ELEMENTS)
     return replace(plan, warps=(min(most, max(least, floor_pow2(wanted))), 1))
+
+
+def _slices(kernel: TileKernel) -> int:
+    """The size of the axis that both operands of a product and its result have; 1 where no product has one."""
+    sizes = {a.name: a.size for a in kernel.axes}
+    found = (op for op in walk_ops(kernel.body) if isinstance(op, DotOp) and op.b.type.axes)
+    shared = (x for op in found for x in op.result.type.names if x in op.a.type.names and x in op.b.type.names)
+    return next((sizes[x] for x in shared), 1)
 
 
 def _largest(kernel: TileKernel, without: Container[str] = ()) -> int:

@@ -42,6 +42,7 @@ from nautilus.ma_tile.lowering.layouts import (
 from nautilus.ma_tile.lowering.operands.access_costs import collect
 from nautilus.ma_tile.lowering.operands.computed_operands import Runs, operand_chains, packed_chains
 from nautilus.ma_tile.lowering.operands.shared_tiles import shared_tiles
+from nautilus.ma_tile.lowering.operands.sliced_sums import sliced_loads
 from nautilus.ma_tile.lowering.operands.unpacked import unpacked
 from nautilus.ma_tile.lowering.operands.value_runs import value_runs
 from nautilus.ma_tile.lowering.staging import shared_vec
@@ -86,6 +87,7 @@ class Lowering(ABC):
         apart = isinstance(mapping, WarpPlan) and mapping.combine_in_block
         self.runs = Runs(self.sizes, self.defs, buffers, self.refs, apart)
         self.override = operand_chains(kernel, buffers, mapping, dots, self.refs, self.b.warps, self.runs)
+        self.override |= sliced_loads(kernel, buffers, dots, self.runs)
         self.packed, self.unread = packed_chains(kernel, buffers, dots, self.refs, self.override, self.runs)
 
     # -- traversal ---------------------------------------------------------------------------------
@@ -316,8 +318,12 @@ class Lowering(ABC):
         """Whether the cast is lowered at its use, because a dot may read the stored tile itself."""
         return op.op == "cast" and isinstance(self.defs.get(op.args[0].name), vr.LoadOp)
 
+    def reduced(self, value: Value) -> Frag:
+        """``value`` in the layout in which it is reduced."""
+        return self.any_form(value)
+
     def _reduce(self, op: vr.ReduceOp) -> None:
-        arg = self.any_form(op.arg)
+        arg = self.reduced(op.arg)
         layout = self.b.layouts[arg.layout]
         out = self.b.frag(op.result.name, op.result.type, layout.project(op.result.type.names))
         self.b.emit(self._reduction(out, op.combiner, arg, op.axes, op.span))
@@ -404,6 +410,10 @@ class Lowering(ABC):
             self.b.emit(self._added(out, op, acc, part))
         else:
             self.b.emit(ma.MmaOp(out, plan.instr, a, b, acc, op.axes[0], kept, span=op.span))
+        self.multiplied(op, plan, out)
+
+    def multiplied(self, op: vr.DotOp, _plan: DotPlan, out: Frag) -> None:
+        """Note the result ``out`` of an MMA."""
         self._record(op.result, out)
 
     def _added(self, out: Frag, op: vr.DotOp, acc: Frag, part: Frag) -> ma.MapOp:

@@ -40,6 +40,7 @@ from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import canonical, spread
 from nautilus.ma_tile.lowering.operands.computed_operands import operand_of, turned, users
 from nautilus.ma_tile.lowering.operands.shared_tiles import positions_of
+from nautilus.ma_tile.lowering.operands.sliced_sums import all_slices, operand_layout
 from nautilus.ma_tile.lowering.ops import Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes, spill_place
 from nautilus.targets.limits import VECTOR_BYTES, WORD
@@ -52,6 +53,7 @@ BYTE = 8  # bits of an element of a matrix that is copied ahead of the work on i
 FEW_LINES, MANY_BLOCKS = 1 << 14, 512  # bytes of a tensor, and blocks that read it, with which it is hot
 MANY_ROWS = 32  # rows for which scaled matrices of bytes are copied ahead
 BYTES_AHEAD = 8  # of its elements that one thread copies at a time, at least
+_SLICES = "slices"  # the purpose of a slot with partial results
 
 
 def lower_warp_kernel(
@@ -74,7 +76,7 @@ def lower_warp_kernel(
         raise ScheduleError(reason, kernel=kernel.name)
     return MemKernel(
         kernel.name, blocks, b.warps, mapping.min_blocks, decode, dict(b.layouts),
-        tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span, spread=kernel.spread,
+        tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span, spread=kernel.spread, team=kernel.team,
     )  # fmt: skip
 
 
@@ -82,6 +84,11 @@ class _WarpLowering(Lowering):
     """How the engine ``warp`` moves values. ``room``: bytes of shared memory for stages of loads and stores."""
 
     room: int = 0
+
+    @cached_property
+    def slices(self) -> dict[str, tuple[FragLayout, int]]:
+        """For each value in slices that is in shared memory, the layout in which it is reduced, and its vectors."""
+        return {}
 
     @cached_property
     def positions(self) -> frozenset[str]:
@@ -285,8 +292,32 @@ class _WarpLowering(Lowering):
         self.b.emit(ma.SharedLoad(out, slot, shared_vec(rows, axes, buffer.dtype), op.span))
         return out
 
+    def multiplied(self, op: vr.DotOp, plan: DotPlan, out: Frag) -> None:
+        """The partial results of slices go to shared memory, where those of one warp need no registers."""
+        super().multiplied(op, plan, out)
+        if plan.slices:
+            layout = all_slices(self.candidates.preferred((plan.m, plan.n)), plan, self.sizes[plan.slices])
+            stage = stage_between(out.type, self.b.layouts[out.layout], layout)
+            buffer = self.b.shared(f"x_{out.name}", out.type.dtype, stage.axes, 0, stage.pad)
+            slot = Slot(buffer.name, ZERO)
+            self.b.emit(ma.SharedStore(slot, out, stage.store))
+            self.env[op.result.name].slots[_SLICES] = slot
+            self.slices[op.result.name] = layout, stage.load
+
+    def reduced(self, value: Value) -> Frag:
+        """Of slices, each thread has the partial results of all warps for its elements."""
+        if value.name not in self.slices:
+            return super().reduced(value)
+        layout, vec = self.slices[value.name]
+        out = self.b.frag(value.name, value.type, layout)
+        self.b.emit(ma.SharedLoad(out, self.env[value.name].slots[_SLICES], vec))
+        return out
+
     def operand(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
         """An operand where the instruction can read it: shared memory, or its own fragment layout."""
+        if plan.slices:
+            source = as_operand(v, self.defs, operand_types(MMA[plan.instr], side))
+            return self.get(source, operand_layout(self.runs, dot, plan, side))
         v = (
             unwidened(v, self.defs)
             if plan.instr == "fma"

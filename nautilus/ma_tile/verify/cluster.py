@@ -11,10 +11,13 @@ The interpreter checks which block waits.
 
 A block that is spread over the blocks of a cluster (``MemKernel.spread``) has no shared memory, because each of them
 has its own.  Its ops are those that threads do by themselves, and barriers of a warp or of all threads.
+
+All blocks of a team come to each of its barriers, because no way to one depends on the block.
 """
 
 from __future__ import annotations
 
+from nautilus.core.expr.nodes import Const, Load, Ref, free_vars, walk
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.ops import ClusterArrive, ClusterWait, IfOp, MemKernel, MemOp, SharedStore, walk_ops
 from nautilus.ma_tile.verify import reject, reject_op
@@ -95,6 +98,30 @@ def _bytes(k: MemKernel, op: SharedStore) -> None:
         writes = touch(x).writes & {own.name, *over}
         if writes and not (isinstance(x, SharedStore) and x.block is not None):
             reject_op(x, "a buffer that other blocks store to has no other writer", own.name)
+
+
+def check_team(k: MemKernel) -> None:
+    """Raise VerifyError where the teams of ``k`` are not whole, or not all of their blocks come to each barrier."""
+    barriers = [op for op in walk_ops(k.body) if isinstance(op, ma.Barrier) and op.team]
+    if k.team == 1:
+        return
+    node = f"kernel {k.name}"
+    known = isinstance(k.blocks, Const) and int(k.blocks.value) % k.team == 0
+    if not known or k.cluster != 1 or k.spread != 1 or k.consumers != 1 or k.min_blocks < 1:
+        reject("the teams of a launch are whole, and their number is known", node, f"teams of {k.team}", k.span)
+    own = {name for name, e in k.decode if "block" in free_vars(e)} | {"block"}
+    for op in walk_ops(k.body):
+        inside = isinstance(op, IfOp | ma.ForOp | ma.RolesOp | ma.TileSchedulerOp) and any(
+            x is b for x in walk_ops((op,)) for b in barriers
+        )
+        apart = not isinstance(op, ma.ForOp) or own & (free_vars(op.lo) | free_vars(op.hi)) or _reads(op)
+        if inside and apart:
+            reject_op(op, "all blocks of a team come to each of its barriers", "its blocks may take other ways here")
+
+
+def _reads(loop: ma.ForOp) -> bool:
+    """Whether the bounds of ``loop`` are values of memory or of threads."""
+    return any(isinstance(n, Load | Ref) for e in (loop.lo, loop.hi) for n in walk(e))
 
 
 def check_spread(k: MemKernel, target: Limits) -> None:

@@ -5,13 +5,14 @@ All of them are computed from positions, so that different notations of one plac
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 
 import numpy as np
 
 from nautilus.core.tiles import TileType
 from nautilus.ma_tile.ir.instruction_tables import MMA, MmaInstr, a_layout, acc_layout, b_layout
-from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.layout import FragLayout, Mode
 
 
 @lru_cache(maxsize=4096)
@@ -97,6 +98,18 @@ def vector_axis(layout: FragLayout, vec: int) -> str | None:
         if np.array_equal(at, at[..., :1] + np.arange(vec)) and not np.any(at[..., 0] % vec):
             return axis
     return None
+
+
+def of_slice(layout: FragLayout, slices: Collection[str]) -> FragLayout | None:
+    """``layout`` of one warp, if all warps have a position each along the only one of ``slices``; None if not.
+
+    Without ``slices`` the layout is that of all warps.
+    """
+    if not slices:
+        return layout
+    within = all(m.axis not in slices for m in (*layout.reg, *layout.lane))
+    whole = len(slices) == len(layout.warp) == 1 and layout.warp[0].axis in slices
+    return FragLayout(layout.reg, layout.lane, (Mode(1, None),)) if within and whole else None
 
 
 def warp_grids(warps: int) -> list[tuple[int, int]]:

@@ -47,7 +47,7 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.traverse import stored
 from nautilus.ma_tile.ir.unpack import is_exact, packed_layout, word_layout
 from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
-from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, warp_grids
+from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, of_slice, same_map, warp_grids
 from nautilus.ma_tile.verify.reductions import RULES as REDUCTIONS
 from nautilus.ma_tile.verify.scope import KernelScope, Rule
 from nautilus.ma_tile.verify.stores import STORE_RULES, need_vector
@@ -334,7 +334,9 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
     ok = has_types(instr, a.dtype, b.dtype, op.result.type.dtype)
     types = f"{a.dtype}, {b.dtype}: {op.result.type.dtype}"
     s.need(ok, "operand and accumulator types are those of the instruction", types)
-    free = [[(x.name, x.size) for x in t.axes if x.name != op.over and x.size > 1] for t in (a, b)]
+    slices = {x.name for x in a.axes if x in b.axes and x.name != op.over and x.size > 1}
+    layout = _of_slice(s, op, layout, slices)
+    free = [[(x.name, x.size) for x in t.axes if x.name not in (op.over, *slices) and x.size > 1] for t in (a, b)]
     ok = len(free[0]) == 1 and len(free[1]) == 1 and free[0] != free[1] and depth % instr.k == 0
     s.need(ok, "an MMA multiplies two matrices of whole k-steps", f"{op.over} is {depth} deep, a k-step {instr.k}")
     m, n = free[0][0], free[1][0]
@@ -342,11 +344,13 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
     if grid is None:
         s.fail("fragments are in the instruction's layout", f"%{op.result.name} is no accumulator")
     s.need(not op.paired or layout.reg[2].size > 1, _PAIRS, f"%{op.result.name}")
-    runs = isinstance(op.a, Frag) and isinstance(op.b, Frag) and not _is_fragment(s, op, op.a, m, grid, depth, False)
+    both = isinstance(op.a, Frag) and isinstance(op.b, Frag)
+    s.need(not slices or both, "operands in slices are fragments", f"%{op.result.name}")
+    runs = both and not _is_fragment(s, op, op.a, m, grid, depth, False, slices)
     for x, side in ((op.a, m), (op.b, n)):
         if isinstance(x, Frag):
             s.need(instr.parts == 1, "operands in parts are in shared memory", f"%{x.name}")
-            ok = _is_fragment(s, op, x, side, grid, depth, runs)
+            ok = _is_fragment(s, op, x, side, grid, depth, runs, slices)
             s.need(ok, "fragments are in the instruction's layout", f"%{x.name} is no operand")
         else:
             buffer = s.smem[x.buffer]
@@ -354,11 +358,19 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
             s.need(buffer.dtype.bytes != 2 or row % 16 == 0, "rows are multiples of 16 bytes", buffer.name)
 
 
+def _of_slice(s: KernelScope, op: MmaOp, layout: FragLayout, slices: set[str]) -> FragLayout:
+    found = of_slice(layout, slices)
+    s.need(found is not None, "the warps of an MMA have a slice each", ", ".join(sorted(slices)))
+    return found or layout
+
+
 def _is_fragment(
-    s: KernelScope, op: MmaOp, x: Frag, free: tuple[str, int], grid: tuple[int, int], depth: int, runs: bool
-) -> bool:
+    s: KernelScope, op: MmaOp, x: Frag, free: tuple[str, int], grid: tuple[int, int], depth: int, runs: bool,
+    slices: set[str],
+) -> bool:  # fmt: skip
     """Whether the operand ``x`` has the layout of its side, with ``runs`` of terms or without."""
-    return is_operand(s.layout(x.layout), op.instr, free, (op.over, depth), grid, x is op.a, runs=runs)
+    layout = _of_slice(s, op, s.layout(x.layout), slices)
+    return is_operand(layout, op.instr, free, (op.over, depth), grid, x is op.a, runs=runs)
 
 
 def _fma(s: KernelScope, op: MmaOp, layout: FragLayout) -> None:
@@ -389,7 +401,9 @@ def barrier(s: KernelScope, op: Barrier) -> None:
     if op.threads is None:
         plain = op.number == Barrier().number
         s.need(plain, "a barrier of all threads is number 0", format_expr(op.number))
+        s.need(not op.team or s.kernel.team > 1, "a barrier of a team is in a kernel that has teams", s.kernel.name)
         return
+    s.need(not op.team, "a barrier of a team is one of all threads", format_expr(op.number))
     named_barrier(s, op.number, op.threads)
     block = 32 * s.kernel.warps
     alone = s.role is None and s.consumers == 1 and op.threads != block

@@ -18,16 +18,43 @@ from itertools import product
 from math import prod
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, rewrite
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, loads, rewrite
 from nautilus.core.index.linear import Linear, atom, build, linear
 from nautilus.core.index.simplify import affine, bounds
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.ranges.inverse import inverse
-from nautilus.scalar.ir import Kind, Loop
+from nautilus.scalar.ir import Kernel, Kind, Loop, common_loops, expressions, extent, statements
 
 MOST_VALUES = 4096  # largest number of values of a remainder that are enumerated
 PARALLEL = frozenset({Kind.GRID, Kind.PAR, Kind.TILE})
+
+
+def team_loop(k: Kernel) -> Loop | None:
+    """The grid loop whose iterations are the members of a team, the innermost one; None where ``k`` has no teams.
+
+    Each statement of all iterations runs before the next one, so that they may read what the others store.
+    """
+    found, body = None, k.body
+    while k.team > 1 and len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.GRID:
+        found, body = body[0], body[0].body
+    return found
+
+
+def has_whole_teams(k: Kernel) -> bool:
+    """Whether the iterations of the innermost grid loop are a team, if ``k`` has teams."""
+    team = team_loop(k)
+    return k.team == 1 or (team is not None and extent(team) == k.team)
+
+
+def private_loops(k: Kernel) -> dict[str, tuple[Loop, ...]]:
+    """By local, the loops around every access to it; a carried ``seq`` and what is inside it end them."""
+    inside = {b.name for b in k.locals}
+    common: dict[str, tuple[Loop, ...]] = {}
+    for loops, s in statements(k.body):
+        for name in inside & {s.buffer, *(ld.buffer for e in expressions(s) for ld in loads(e))}:
+            common[name] = common_loops(common[name], loops) if name in common else loops
+    return common
 
 
 def loop_ranges(loops: Iterable[Loop]) -> dict[str, tuple[int, int]]:

@@ -166,6 +166,8 @@ class _Run:
             if other.var not in alone:
                 inner *= max(1, self._trips(other))
         step = 1 if loop.var in alone else max(1, _LOCALS // inner) if self.locals else max(1, hi - lo)
+        if not chain[1:] and self.kernel.team > 1:
+            step = hi - lo
         for start in range(lo, hi, step):
             self._grid(
                 chain[1:],

@@ -79,7 +79,7 @@ def on_chip(
         steps, first = with_first_values(steps)
     if any(not isinstance(a.extent, int) for d in steps.defs for a in steps.own(d)):
         return None
-    apart = _spread(steps, clusters) if products is None and clusters else 1
+    apart = _spread(steps, clusters)[0] if products is None and clusters else 1
     whole = products is not None or apart > 1
     terms = dict.fromkeys((d.name for d in steps.defs), 0) if whole else _terms(steps)
     alone = {a.name for d in steps.defs for a in d.red[-1:] if terms[d.name]}
@@ -88,7 +88,7 @@ def on_chip(
     memory = frozenset(steps.names[ld.buffer] for _, ld in where.memory)
     elements = max(_size(steps, replace(d, red=())) for d in steps.defs)
     if products is not None:
-        lanes = None if memory else _lanes_of(steps, products.lanes.var, products.tile)
+        lanes = None if memory else lanes_of(steps, products.lanes.var, products.tile)
         if lanes is None:
             return None
     else:
@@ -97,7 +97,7 @@ def on_chip(
             return None
     kept = frozenset(stored) | memory
     unit = FEW if apart == 1 else WARPS
-    kernel = _Emitter(steps, where, lanes, kept, terms, taken, first, unit).kernel(name)
+    kernel = Emitter(steps, where, lanes, kept, terms, taken, first, unit).kernel(name)
     kernel = replace(kernel, spread=apart)
     return kernel, tuple(d.buffer for d in steps.defs if d.name in kept)
 
@@ -121,8 +121,17 @@ def _terms(steps: Steps) -> dict[str, int]:
     return out
 
 
-def _spread(steps: Steps, multiprocessors: int) -> int:
-    """Over how many blocks of a cluster a block is spread, for the fewest waves; 1 where one block is faster."""
+def step_time(steps: Steps, stored: Collection[str], taken: Collection[str], multiprocessors: int) -> float:
+    """The predicted microseconds of a step in the form that :func:`on_chip` gives."""
+    steps = without_constant_axes(steps, stored, taken)
+    return _spread(steps, multiprocessors)[1]
+
+
+def _spread(steps: Steps, multiprocessors: int) -> tuple[int, float]:
+    """Over how many blocks of a cluster a block is spread, for the fewest waves; 1 where one block is faster.
+
+    Also the microseconds of a step.
+    """
     sizes = {d.name: _size(steps, d) for d in steps.defs if d.red}
     total, terms = sum(sizes.values()), _terms(steps)
     positions = prod(nominal(as_extent(loop.hi)) for loop in steps.shared)
@@ -145,14 +154,14 @@ def _spread(steps: Steps, multiprocessors: int) -> int:
 
     fitting = [n for n in _SPREADS if total <= HELD * n]
     best = min(fitting, key=lambda n: (time(n), -n), default=1)
-    return best if total > TERMS and time(best) < time(1) else 1
+    return (best, time(best)) if total > TERMS and time(best) < time(1) else (1, time(1))
 
 
 # -- lanes ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Lanes:
+class Lanes:
     """An independent axis in tiles of ``tile``, so that positions along it share a block."""
 
     loop: Loop
@@ -162,19 +171,22 @@ class _Lanes:
 
     @property
     def block(self) -> Loop:
+        """The loop over the tiles."""
         return replace(self.loop, var=self.block_name, hi=extent_expr(blocks(self.extent, self.tile)))
 
     @property
     def position(self) -> Expr:
+        """The position along the whole axis."""
         return calc("add", calc("mul", Var(self.block.var), self.tile), Var(self.loop.var))
 
     @property
     def guard(self) -> Expr | None:
+        """The condition of the positions of the last tile; None where it is whole."""
         even = divisor(extent_expr(self.extent)) % self.tile == 0
         return None if even else calc("lt", self.position, extent_expr(self.extent))
 
 
-def _lanes(steps: Steps, largest: int) -> _Lanes | None:
+def _lanes(steps: Steps, largest: int) -> Lanes | None:
     """The independent axis that has lanes where tiles are small: one that is contiguous in memory, or the longest."""
     if largest >= FEW:
         return None
@@ -186,32 +198,46 @@ def _lanes(steps: Steps, largest: int) -> _Lanes | None:
     best = max(extents, key=lambda v: (min(extents[v], _LANES[-1]), ends.count(Var(v)), extents[v]))
     count = prod(extents.values())
     tile = next((n for n in _LANES if count >= n * _BLOCKS), _LANES[-1])
-    return _lanes_of(steps, best, min(tile, ceil_pow2(extents[best])))
+    return lanes_of(steps, best, min(tile, ceil_pow2(extents[best])))
 
 
-def _lanes_of(steps: Steps, name: str, tile: int) -> _Lanes:
+def lanes_of(steps: Steps, name: str, tile: int) -> Lanes:
     """Lanes along the independent axis ``name``, ``tile`` of them in a block."""
     taken = steps.outer | {a.name for d in steps.defs for a in d.axes}
     loop = next(loop for loop in steps.shared if loop.var == name)
-    return _Lanes(loop, as_extent(loop.hi), tile, unused(f"{name}0", taken))
+    return Lanes(loop, as_extent(loop.hi), tile, unused(f"{name}0", taken))
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """``tile`` positions along the axis ``name`` of the tensors of a step, those of the iteration ``block``."""
+
+    name: str
+    tile: int
+    block: Loop
+
+    @property
+    def position(self) -> Expr:
+        """The position along the whole axis."""
+        return calc("add", calc("mul", Var(self.block.var), self.tile), Var(self.name))
 
 
 # -- statements -----------------------------------------------------------------------------------
 
 
-class _Emitter:
+class Emitter:
     """Emits the statements of a step.
 
     ``terms``: the tiles of reductions (:func:`_terms`).  ``first``: what tensors are before the first step, else 0.
-    ``unit``: of which the sizes of longer tiles are multiples.
+    ``unit``: of which the sizes of longer tiles are multiples.  ``cut``: the slice of the own axis that a block has.
     """
 
     def __init__(
-        self, steps: Steps, where: Placement, lanes: _Lanes | None, stored: frozenset[str], terms: Mapping[str, int],
-        taken: Collection[str], first: Mapping[str, Expr], unit: int = FEW,
+        self, steps: Steps, where: Placement, lanes: Lanes | None, stored: frozenset[str], terms: Mapping[str, int],
+        taken: Collection[str], first: Mapping[str, Expr], unit: int = FEW, cut: Slice | None = None,
     ) -> None:  # fmt: skip
         self.steps, self.where, self.lanes, self.stored, self.terms = steps, where, lanes, stored, terms
-        self.before_first, self.unit = first, unit
+        self.before_first, self.unit, self.cut = first, unit, cut
         held = [ld for d in steps.defs for ld in steps.reads(d) if (d.name, ld) not in where.memory]
         self.depths: dict[str, int] = {}
         for ld in held:
@@ -225,19 +251,25 @@ class _Emitter:
         self.env: dict[str, Expr] = {old: Var(new) for old, new in where.names.items()}
         if lanes is not None:
             self.env[lanes.loop.var] = lanes.position
+        if cut is not None:
+            self.extents[cut.name] = cut.tile
+            self.env |= {old: cut.position for old, new in where.names.items() if new == cut.name}
 
     def kernel(self, name: str) -> Kernel:
+        """The kernel of all steps."""
         steps = self.steps
         first = [s for d in steps.defs for n in range(self.depth(d)) for s in self.zero(d, n + 1)]
         body = [s for group in self.groups() for s in self.computed(group)]
         body += [s for d in steps.defs for s in self.shifted(d)]
         loop = replace(steps.step, kind=Kind.SEQ, body=tuple(body))
         grid = [self.lanes.block if self.lanes and x is self.lanes.loop else x for x in steps.shared]
+        grid += [] if self.cut is None else [self.cut.block]
         whole = nest(tuple(replace(x, kind=Kind.GRID) for x in grid), (*first, loop))
         locals_ = [self.buffer(d, n) for d in steps.defs for n in range(self.depth(d) + 1) if n or not self.direct(d)]
         return Kernel(name, (*locals_, *self.parts), whole, steps.defs[-1].span)
 
     def depth(self, d: Def) -> int:
+        """How many earlier steps of ``d`` are kept."""
         return self.depths.get(d.name, 0)
 
     def direct(self, d: Def) -> bool:
@@ -251,6 +283,7 @@ class _Emitter:
         return lanes + [(name, padded(self.extents[name], self.unit)) for name in (self.where.names[n] for n in own)]
 
     def buffer(self, d: Def, back: int) -> Buffer:
+        """The local with the elements of ``d`` from ``back`` steps before."""
         shape = tuple(n for _, n in self.axes(d))
         return Buffer(self.local(d.name, back), d.buffer.dtype, shape, Space.LOCAL, d.span)
 
@@ -357,6 +390,7 @@ class _Emitter:
         return out
 
     def zero(self, d: Def, back: int) -> Sequence[Stmt]:
+        """The statements that set ``d`` before the first step."""
         compute = d.buffer.dtype.compute
         value: Expr = identity("any" if compute is DType.BOOL else "sum", compute)
         if d.name in self.before_first:
@@ -376,12 +410,15 @@ class _Emitter:
         return self.locals[wanted]
 
     def target(self, d: Def) -> tuple[str, tuple[Expr, ...]]:
+        """The local of ``d`` and the place in it."""
         return self.local(d.name, 0), self.at(d)
 
     def at(self, d: Def) -> tuple[Expr, ...]:
+        """The place of an element in the local tiles of ``d``."""
         return tuple(Var(name) for name, _ in self.axes(d))
 
     def place(self, d: Def) -> tuple[Expr, ...]:
+        """The place of an element of ``d`` in memory."""
         return tuple(substitute(e, self.env) for e in d.index)
 
     def whole(self, d: Def, back: int) -> Expr:
@@ -422,6 +459,7 @@ class _Emitter:
         return guard
 
     def tiled(self, d: Def, *body: Stmt) -> tuple[Stmt, ...]:
+        """``body`` in the loops over the local tile of ``d``."""
         for name, size in reversed(self.axes(d)):
             body = (Loop(name, integer(0), integer(size), Kind.TILE, body, d.span),)
         return tuple(body)

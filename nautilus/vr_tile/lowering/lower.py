@@ -118,7 +118,7 @@ class _Lower:
             self.b.assumptions = self.b.assumptions.within(g.var, zero, g.extent, loop=False)
         self.block(self.nodes, frozenset())
         k = self.kernel
-        return TileKernel(k.name, self.grid, tuple(self.b.axes.values()), tuple(self.b.out), k.span, k.spread)
+        return TileKernel(k.name, self.grid, tuple(self.b.axes.values()), tuple(self.b.out), k.span, k.spread, k.team)
 
     # -- structure ----------------------------------------------------------------------------
     def block(self, nodes: Sequence[Node], live_out: frozenset[str]) -> None:

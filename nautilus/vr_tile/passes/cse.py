@@ -1,7 +1,8 @@
 """``cse``: common-subexpression elimination.
 
 All ops except stores and loops are pure, but for loads of a buffer that the kernel itself stores.  A value from outside
-a loop replaces an equal one inside it, but not vice versa.
+a loop replaces an equal one inside it, but not vice versa.  Loads of what the blocks of a team exchange are equal
+between two stores or loops.
 """
 
 from __future__ import annotations
@@ -47,29 +48,34 @@ class Cse:
 
 
 def _kernel(k: TileKernel) -> TileKernel:
-    body = _block(k.body, {}, {}, stored_by(k.body))
+    body = _block(k.body, {}, {}, stored_by(k.body), k.team > 1)
     return k if body == k.body else replace(k, body=body)
 
 
-def _block(body: tuple[TileOp, ...], seen: _Table, env: dict[str, Value], stored: frozenset[str]) -> tuple[TileOp, ...]:
+def _block(
+    body: tuple[TileOp, ...], seen: _Table, env: dict[str, Value], stored: frozenset[str], team: bool
+) -> tuple[TileOp, ...]:  # fmt: skip
     out: list[TileOp] = []
+    exchanged: _Table = {}
     for old in body:
         op = rename(old, env)
+        exchanged = {} if isinstance(op, StoreOp | ForOp) else exchanged
         match op:
             case ForOp():
-                inner = _block(op.body, ChainMap({}, *_maps(seen)), env, stored)
+                inner = _block(op.body, ChainMap({}, *_maps(seen)), env, stored, team)
                 yields = tuple(env.get(y.name, y) for y in op.yields)
                 out.append(replace(op, body=inner, yields=yields))
             case StoreOp():
                 out.append(op)
-            case LoadOp(buffer=buffer) if buffer in stored:
+            case LoadOp(buffer=buffer) if buffer in stored and not team:
                 out.append(op)
             case _:
+                known = exchanged if isinstance(op, LoadOp) and op.buffer in stored else seen
                 key = _key(op)
-                if key in seen:
-                    env[op.result.name] = seen[key]
+                if key in known:
+                    env[op.result.name] = known[key]
                 else:
-                    seen[key] = op.result
+                    known[key] = op.result
                     out.append(op)
     return tuple(out)
 

@@ -10,12 +10,13 @@ constexpr cudaError_t cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInval
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 constexpr unsigned long long cudaEnableDefault = 0;
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum cudaLaunchAttributeID { cudaLaunchAttributeNone, cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+enum cudaLaunchAttributeID { cudaLaunchAttributeNone, cudaLaunchAttributeCooperative = 2,
+                             cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
 
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
     struct {
-        int programmaticStreamSerializationAllowed;
+        int programmaticStreamSerializationAllowed, cooperative;
     } val;
 };
 struct dim3 {
@@ -48,11 +49,12 @@ struct Bounds {
 
 void allow_shared(const void* kernel, int bytes);
 // Runs `call` once for each thread of the grid.
-void launch(const void* kernel, unsigned blocks, unsigned threads, size_t shared, bool dependent,
+void launch(const void* kernel, unsigned blocks, unsigned threads, size_t shared, bool dependent, bool cooperative,
             void (*call)(void*), void* arguments);
 
-template <class F> void start(const void* kernel, unsigned blocks, unsigned threads, size_t shared, bool dependent, F f) {
-    launch(kernel, blocks, threads, shared, dependent, [](void* p) { (*(F*)p)(); }, &f);
+template <class F> void start(const void* kernel, unsigned blocks, unsigned threads, size_t shared, bool dependent, F f,
+                              bool cooperative = false) {
+    launch(kernel, blocks, threads, shared, dependent, cooperative, [](void* p) { (*(F*)p)(); }, &f);
 }
 
 }  // namespace host
@@ -66,7 +68,9 @@ template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c, void (*kernel)(P...), A... a) {
     const bool dependent = c->numAttrs == 1 && c->attrs->id == cudaLaunchAttributeProgrammaticStreamSerialization &&
                            c->attrs->val.programmaticStreamSerializationAllowed;
-    host::start((const void*)kernel, c->gridDim.x, c->blockDim.x, c->dynamicSmemBytes, dependent, [=] { kernel(a...); });
+    const bool cooperative = c->numAttrs == 1 && c->attrs->id == cudaLaunchAttributeCooperative && c->attrs->val.cooperative;
+    host::start((const void*)kernel, c->gridDim.x, c->blockDim.x, c->dynamicSmemBytes, dependent, [=] { kernel(a...); },
+                cooperative);
     return cudaGetLastError();
 }
 

@@ -291,8 +291,8 @@ static void run_resident() {
             if (b.alive) deadlock();
 }
 
-void launch(const void* kernel, unsigned blocks, unsigned threads, size_t shared, bool dependent, void (*call)(void*),
-            void* arguments) {
+void launch(const void* kernel, unsigned blocks, unsigned threads, size_t shared, bool dependent, bool cooperative,
+            void (*call)(void*), void* arguments) {
     const KernelFacts facts = kernels()[kernel];
     const Bounds& b = *facts.bounds;
     if (threads % 32 || threads > 1024 || (int)threads > b.threads)
@@ -307,12 +307,16 @@ void launch(const void* kernel, unsigned blocks, unsigned threads, size_t shared
     kernel_arguments = arguments;
     gridDim.x = blocks;
     blockDim.x = threads;
-    const u32 together = 1 + gpu.draw(3);  // clusters at a time
+    const u32 together = cooperative ? 1 : 1 + gpu.draw(3);  // clusters at a time
+    const u32 size = cooperative ? blocks : (u32)b.cluster;  // all blocks of a cooperative launch know each other
+    if (cooperative && b.cluster != 1) fault("%s: a cooperative launch of clusters", b.name);
+    if (size * threads >= 1u << (32 - TIME_BITS)) fault("too many threads at the same time");
+    clear_words();
     for (u32 first = 0; first < blocks;) {
         shared_memory(0);
         reset_order();
-        for (u32 n = 0; n < together && first < blocks; ++n, first += (u32)b.cluster)
-            gpu.resident.push_back(make_cluster(first, (u32)b.cluster, threads, (u32)shared));
+        for (u32 n = 0; n < together && first < blocks; ++n, first += size)
+            gpu.resident.push_back(make_cluster(first, size, threads, (u32)shared));
         run_resident();
         for (Cluster* c : gpu.resident) discard(c);
         gpu.resident.clear();

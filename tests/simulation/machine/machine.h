@@ -179,6 +179,7 @@ struct Region {  // a buffer in global memory
 void suspend(const string& why);              // until somebody calls wake
 void wake(Thread* t);
 void pause_sometimes();                       // a switch, if the seed wants one
+void clear_words();
 u32 new_component(Cluster& c);
 Thread& self();
 // All lanes of the warp meet at `key`; the last one runs `together`.

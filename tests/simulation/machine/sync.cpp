@@ -307,6 +307,53 @@ void finish_block(Block& b) {
             if (b.warps[n + other].trace != b.warps[n].trace) fault("the warps of a warpgroup issued different MMAs");
 }
 
+// --- words in global memory through which the blocks of a cooperative launch wait for each other
+
+struct Word {
+    Clock released;  // by the operations on it, each of which belongs to the release sequence of those before it
+    vector<Thread*> watching;
+};
+static std::unordered_map<const void*, Word> words;
+static std::unordered_map<const Thread*, std::pair<const void*, u32>> known;  // what a thread has loaded last
+
+void clear_words() { words.clear(), known.clear(); }
+
+static Word& word_at(const void* p, const Thread& t) {
+    Word& w = words[p];
+    if (w.released.seen.empty()) w.released.reset(t.block->cluster->components);
+    return w;
+}
+
+static void add_release(Frame& f, const Instruction& i) {
+    Thread& t = *f.thread;
+    void* p = (void*)f.get(i.args[1]);
+    Word& w = word_at(p, t);
+    release(t, w.released);
+    f.set(i.args[0], (u32)atomic('+', p, f.get(i.args[2]), 4));
+    vector<Thread*> watching;
+    watching.swap(w.watching);
+    for (Thread* other : watching) wake(other);
+    pause_sometimes();
+}
+
+// A thread that finds the value that it has loaded last waits for another one, as the loop around the load would.
+static void load_acquire(Frame& f, const Instruction& i) {
+    Thread& t = *f.thread;
+    const void* p = (const void*)f.get(i.args[1]);
+    if ((size_t)p % 4) misaligned(p, 4);
+    u32 value;
+    memcpy(&value, p, 4);
+    if (known.count(&t) && known[&t] == std::make_pair(p, value)) {
+        word_at(p, t).watching.push_back(&t);
+        suspend("another value in global memory");
+        memcpy(&value, p, 4);
+    }
+    known[&t] = {p, value};
+    acquire(t, word_at(p, t).released);
+    f.set(i.args[0], value);
+    pause_sometimes();
+}
+
 void sync_handlers(std::map<string, Handler>& table) {
     table["bar.sync"] = table["bar.arrive"] = bar;
     table["mbarrier.init.shared::cta.b64"] = init;
@@ -319,6 +366,8 @@ void sync_handlers(std::map<string, Handler>& table) {
     table["barrier.cluster.arrive"] = table["barrier.cluster.arrive.relaxed"] = cluster_arrive;
     table["barrier.cluster.wait"] = cluster_wait;
     table["mapa.shared::cluster.u32"] = table["mapa.u64"] = mapa;
+    table["atom.add.release.gpu.global.u32"] = add_release;
+    table["ld.acquire.gpu.global.u32"] = load_acquire;
     table["griddepcontrol.wait"] = grid_wait;
     table["griddepcontrol.launch_dependents"] = grid_launch;
     table["setmaxnreg.inc.sync.aligned.u32"] = table["setmaxnreg.dec.sync.aligned.u32"] = set_registers;

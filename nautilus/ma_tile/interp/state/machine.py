@@ -103,7 +103,7 @@ class Machine:
     def shared_memory(self) -> SharedMemory:
         """Fresh shared memory for the blocks of one cluster."""
         granule = min((s.dtype.bytes for s in self.kernel.smem), default=4)
-        ranks = self.kernel.cluster
+        ranks = self.kernel.together
         roles, bars = ranks * self.components, ranks * sum(m.stages for m in self.kernel.mbars)
         return SharedMemory(ranks * self.span, granule, roles + bars, roles)
 

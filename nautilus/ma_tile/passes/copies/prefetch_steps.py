@@ -46,6 +46,7 @@ from nautilus.ma_tile.ir.ops import (
     MemKernel,
     MemModule,
     MemOp,
+    MmaOp,
     ParamOp,
     ReduceOp,
     ScanOp,
@@ -65,6 +66,7 @@ LOADED = 96  # largest number of registers of a thread for the elements of later
 COMPUTED = 1024  # registers of the results of all ops in the steps that are unrolled together: what hides a latency
 NEEDED = 64 << 10  # most outstanding bytes of a multiprocessor
 _MOST = 64  # steps
+TEAM = 1  # steps ahead in a kernel with teams, whose barriers take longer than memory does
 
 _STEP = (
     Barrier, ConstOp, ConvertOp, ForOp, GlobalLoad, GlobalStore, IfOp, IndexOp, MapOp, ParamOp, ReduceOp, ScanOp,
@@ -90,21 +92,22 @@ def _kernel(kernel: MemKernel, target: str, steps: int | None) -> MemKernel:
     names = Names(kernel)
 
     def rule(op: MemOp) -> Sequence[MemOp]:
-        if not isinstance(op, ForOp) or not is_steps(op):
+        if not isinstance(op, ForOp) or not is_steps(op, products=kernel.team > 1):
             return (op,)
         loads = independent(kernel, op)
-        ahead = depth(kernel, op, loads, target) if steps is None else steps
+        ahead = (TEAM if kernel.team > 1 else depth(kernel, op, loads, target)) if steps is None else steps
         return _rotated(op, loads, ahead, names) if loads and ahead > 0 else (op,)
 
     return replace(kernel, body=rebuild(kernel.body, rule))
 
 
-def is_steps(loop: ForOp) -> bool:
-    """Whether ``loop`` is one of steps."""
+def is_steps(loop: ForOp, *, products: bool = False) -> bool:
+    """Whether ``loop`` is one of steps; ``products``: also one with MMAs of single warps."""
     inner = list(walk_ops(loop.body))
     results = {x.buffer for x in inner if isinstance(x, GlobalStore) and x.combiner is None}
     in_order = loop.carried or any(isinstance(x, GlobalLoad) and x.buffer in results for x in inner)
-    return bool(results and in_order) and loop.chain is None and all(isinstance(x, _STEP) for x in inner)
+    known = all(isinstance(x, _STEP) or (products and isinstance(x, MmaOp) and not x.is_async) for x in inner)
+    return bool(results and in_order) and loop.chain is None and known
 
 
 def independent(kernel: MemKernel, loop: ForOp) -> list[GlobalLoad]:

@@ -9,8 +9,8 @@ outstanding.  The pass inserts
 * a barrier before an op that touches bytes that a thread touched since the last barrier, if one of the two accesses
   is a write (the threads of one warp count as different threads, because they do not run in lockstep);
 * a wait and a barrier before an op that touches bytes of a copy that may not have arrived;
-* a barrier before a load from a tensor in global memory that the kernel stored to since the last barrier.  An element
-  is stored once (``vr_tile.ir``, recurrences), so a store needs no barrier.
+* a barrier before a load from a tensor in global memory that the kernel stored to since the last barrier, one of the
+  team where other blocks store it too.  An element is stored once (``vr_tile.ir``, recurrences), so a store needs none.
 
 A barrier is placed together with the wait that the next reader of an outstanding copy needs, if no other barrier is
 needed before that reader.  A loop over a pipeline then has one barrier an iteration.
@@ -88,7 +88,7 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
     smem = {s.name: s for s in kernel.smem}
     ranges = {**uniform_ranges(kernel), **known_ranges(kernel), **chosen_ranges(kernel)}
-    work = _Sync(smem, ranges, exchanged(kernel.body), 32 * kernel.warps)
+    work = _Sync(smem, ranges, exchanged(kernel.body), 32 * kernel.warps, kernel.team > 1)
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
         fewer, same = _without_commit(bare, n), _without_commit(body, n)
@@ -151,7 +151,9 @@ class _Sync:
     ranges: Mapping[str, tuple[int, int]]
     exchanged: frozenset[str]  # tensors in global memory
     threads: int  # of the block
+    team: bool  # whether tensors in global memory are exchanged between blocks
     stages: dict[str, int] = field(init=False)
+    _elsewhere: Accesses = field(init=False)  # to these tensors
     # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
     # that no other op has the identity.
     loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State, State]] = field(
@@ -163,6 +165,7 @@ class _Sync:
     accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._elsewhere = frozenset(Access(_global(n), ZERO) for n in self.exchanged)
         self.stages = {name: s.stages for name, s in self.smem.items()} | {_global(n): 1 for n in self.exchanged}
 
     # -- blocks and loops ---------------------------------------------------------------------
@@ -194,7 +197,7 @@ class _Sync:
                 state = state.join(left)
                 continue
             if isinstance(op, Barrier) and op.threads == self.threads:
-                state = state.barrier()
+                state = self._met(state)
             if not (any(self._touched(op)) or isinstance(op, TmaLoad | AsyncCommit)):  # as most ops
                 out.append(op)
                 continue
@@ -213,7 +216,7 @@ class _Sync:
         pending = self._ahead(_Frame(op.body, None), self._enter(op, state))
         first = (Barrier(),) if pending is None else (AsyncWait(pending), Barrier())
         if pending is not None or (_barriers(plain) and (state.read or state.written) and self._iterations(op)[1] > 1):
-            ready = (state if pending is None else state.wait(pending)).barrier()
+            ready = self._met(state if pending is None else state.wait(pending))
             inside, begin, after = self._fixed_point(op, ready)
             if _barriers(inside) < _barriers(plain):
                 return (*first, inside), begin, after
@@ -305,8 +308,8 @@ class _Sync:
                     return None
                 case AsyncWait(pending=pending):
                     state = state.wait(pending)
-                case Barrier(threads=threads) if threads in (None, self.threads):
-                    state = state.barrier()
+                case Barrier(threads=threads, team=team) if threads in (None, self.threads):
+                    state = self._met(state, team)
                 case IfOp(cond=cond) if simplify(substitute(cond, at), self.ranges, given) == FALSE:
                     continue
                 case IfOp() if _bulk(op):
@@ -365,13 +368,19 @@ class _Sync:
         if pending is not None:
             out.append(AsyncWait(pending))
             state = state.wait(pending)
-        out.append(Barrier())
-        return state.barrier()
+        across = self.team and not touched.isdisjoint(self._elsewhere & state.written)
+        out.append(Barrier(team=across))
+        return self._met(state, across)
+
+    def _met(self, state: State, team: bool = False) -> State:
+        """The state after a barrier of the block; ``team``: after one of all its blocks."""
+        kept = NONE if team or not self.team else self._elsewhere & state.written
+        return replace(state.barrier(), written=kept)
 
     def _after(self, op: MemOp, state: State) -> State:
         reads, writes, copies = self._touched(op)
         if isinstance(op, ReduceOp | ScanOp) and op.scratch is not None:  # it has a barrier between its halves
-            return replace(state.barrier(), read=writes)
+            return replace(self._met(state), read=writes)
         if isinstance(op, AsyncCommit):
             return state.commit()
         if isinstance(op, TmaLoad) or not (reads or writes or copies):

@@ -18,7 +18,8 @@ is waited for, the later blocks are spread over all multiprocessors but its own.
 A kernel that computes tiles of the previous one again (``recompute-masked``) is launched early whatever the grids are,
 because it has no work but to read flags: its launch is most of its cost.
 
-A kernel that fetches tiles from the tile counter is not changed, because the counter is cleared between the launches.
+A kernel that fetches tiles from the tile counter is not changed, because the counter is cleared between the launches,
+nor one with teams, whose blocks start together.
 A kernel whose first numbers are read from results of earlier kernels is not changed either, because they are read
 before the wait.
 """
@@ -63,7 +64,7 @@ class DependentLaunch:
     def _wanted(self, k: MemKernel) -> bool:
         plan = plan_of(self.schedule, k) or WarpPlan()
         wanted = plan.dependent_launch if self.dependent_launch is None else self.dependent_launch
-        return wanted and not any(isinstance(op, TileFetch) for op in walk_ops(k.body))
+        return wanted and k.team == 1 and not any(isinstance(op, TileFetch) for op in walk_ops(k.body))
 
 
 def _reads_results(module: MemModule, k: MemKernel) -> bool:

@@ -60,7 +60,8 @@ from nautilus.scalar.passes.split import split_kernel
 from nautilus.scalar.rewriting import grid_chain, map_kernels, map_statements, nest, with_body
 from nautilus.scalar.rewriting.recurrence_reads import Steps
 from nautilus.scalar.rewriting.recurrence_scans import in_steps, scan_form, scan_kernel
-from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip
+from nautilus.scalar.rewriting.recurrence_teams import rounds_operands, team_kernel
+from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip, step_time
 from nautilus.targets.limits import limits
 
 LANES = 128  # elements that the lanes of a nest compute at once
@@ -73,12 +74,14 @@ class TileRecurrences:
     """Tile every recurrence that has no tiles yet.
 
     One that the schedule plans has the tiles of products of matrices.  Where a later level refuses tiles, those of a
-    block that is not spread over a cluster follow, and at last the recurrence stays in memory.
+    block that is not spread over a cluster or a team follow, and at last the recurrence stays in memory.  ``strict``:
+    operands of products are not rounded.
     """
 
     fallbacks: Fallbacks = NO_FALLBACKS
     schedule: Schedule | None = None
     target: str = ""
+    strict: bool = False
     name = "tile-recurrences"
     sees_recurrences = True
 
@@ -89,6 +92,7 @@ class TileRecurrences:
     def apply(self, program: Program) -> Program:
         """The program with its recurrences in tiled form, without the tensors that stay on chip."""
         more: dict[str, Buffer] = {}
+        rounds = not self.strict and (self.schedule is None or self.schedule.narrow)
         planned = () if self.schedule is None else tuple(p.name for p in self.schedule.kernels)
 
         def tiled(k: Kernel) -> Kernel:
@@ -99,7 +103,7 @@ class TileRecurrences:
             found = step_products(k)
             first = step <= (WITHOUT if found else LIGHTER)
             products = found if k.name in planned else None
-            kernel, stored = _tiled(program, k, first, products, 0 if step else self._clusters())
+            kernel, stored = _tiled(program, k, first, products, 0 if step else self._clusters(), rounds)
             more.update({b.name: b for b in stored})
             return kernel
 
@@ -167,15 +171,18 @@ def _has_tiles(k: Kernel) -> bool:
     return False
 
 
-def _tiled(
-    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int
-) -> tuple[Kernel, tuple[Buffer, ...]]:
-    """``k`` in tiled form, and tensors that it stores."""
-    if (scan := scan_form(k)) is not None:
-        others = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
-        kept = {b.name for b in program.buffers if b.space is Space.OUTPUT or b.name in others}
-        known = {b.name for b in program.buffers} | {p.name for p in program.params}
-        return scan_kernel(program, k, scan, kept & writes_of(k), known), ()
+def rounded_in_steps(program: Program, multiprocessors: int) -> frozenset[str]:
+    """The tensors of recurrences whose products read operands that the pass rounds, on so many multiprocessors."""
+    found = frozenset[str]()
+    for k in (k for k in program.kernels if is_recurrence(k) and not _has_tiles(k) and scan_form(k) is None):
+        every, stored, taken = _steps_of(program, k)
+        if rounds_operands(every, stored, taken, multiprocessors, step_time(every, stored, taken, multiprocessors)):
+            found |= writes_of(k)
+    return found
+
+
+def _steps_of(program: Program, k: Kernel) -> tuple[Steps, set[str], set[str]]:
+    """The steps of ``k``, the tensors that others read, and the names of the program."""
     shared: list[Loop] = []
     body = k.body
     while isinstance(body[0], Loop) and body[0].kind is Kind.PAR:
@@ -183,23 +190,38 @@ def _tiled(
         body = body[0].body
     (steps,) = body
     assert isinstance(steps, Loop) and steps.kind is Kind.SEQ
-    outer = (*shared, steps)
     own = writes_of(k)
     taken = {b.name for b in program.buffers} | {p.name for p in program.params}
     suffix = _suffix(own, taken)
     apart = _apart(program, own, suffix)
-    defs = [_definition(apart, n, outer, own, suffix) for n in nests(steps.body)]
+    defs = [_definition(apart, n, (*shared, steps), own, suffix) for n in nests(steps.body)]
     stored = {n for n in own if program.buffer(n).space is Space.OUTPUT}
     stored |= {n for other in program.kernels if other is not k for n in reads_of(other) & own}
-    read_names = {n + suffix: n for n in own}
+    return Steps(tuple(defs), tuple(shared), steps, {n + suffix: n for n in own}), stored, taken
+
+
+def _tiled(
+    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int, rounds: bool
+) -> tuple[Kernel, tuple[Buffer, ...]]:
+    """``k`` in tiled form, and tensors that it stores."""
+    if (scan := scan_form(k)) is not None:
+        others = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
+        kept = {b.name for b in program.buffers if b.space is Space.OUTPUT or b.name in others}
+        known = {b.name for b in program.buffers} | {p.name for p in program.params}
+        return scan_kernel(program, k, scan, kept & writes_of(k), known), ()
+    every, stored, taken = _steps_of(program, k)
     if on_chip_first:
-        every = Steps(tuple(defs), tuple(shared), steps, read_names)
         held = None if products is None else on_chip(k.name, every, stored, taken, products)
+        if held is None and clusters:
+            others = step_time(every, stored, taken, clusters)
+            held = team_kernel(k.name, every, stored, taken, clusters, others, rounds)
         held = held or on_chip(k.name, every, stored, taken, clusters=clusters)
         if held is not None:
             return held
-    names = {loop.var for loop in outer}
-    defs = _with_free_names(defs)
+    shared, steps, read_names = every.shared, every.step, every.names
+    apart = _apart(program, writes_of(k), _suffix(writes_of(k), taken))
+    names = {loop.var for loop in (*shared, steps)}
+    defs = _with_free_names(every.defs)
     lanes = _shared_lanes(defs, shared, names)
     locals_: list[Buffer] = []
     inner: list[Stmt] = []
