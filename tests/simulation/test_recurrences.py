@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.check.inputs import generate
+from nautilus.check.levels import run
 from nautilus.core.fallbacks import LIGHTER, Fallbacks
 from nautilus.driver import Request
-from tests.simulation.compared import differences, prepare
+from nautilus.scalar.rewriting import recurrence_teams
+from tests.endtoend.support import complaints, travel
+from tests.simulation.compared import Case, differences, prepare
 from tests.simulation.simulate import MISSING, Fault
 
 GALLERY = Path(__file__).parents[2] / "specs" / "gallery" / "scan" / "recurrence"
@@ -120,6 +124,34 @@ def test_a_state_that_a_later_level_refused_is_in_memory(tmp_path: Path) -> None
 def _same(request: Request, seed: int, folder: Path) -> None:
     found = differences(prepare(request, integers=True), [0, 1 + seed], folder)
     assert not found, "\n".join(found)
+
+
+#: gates whose state meets a matrix of 16 bits: the reset gate scales it before the product, so that a step waits twice
+TEAM = """
+    dim B = 5, T = 3, H = 64
+    input A: f16[B, T, 2, H], U: f16[2, H, H]
+    output h: f32[B, T, H]
+    recur {
+      z[b, t, i] = sigmoid(A[b, t, 0, i] + (sum[j](h[b, t - 1, j] * U[0, j, i]) if t > 0 else 0))
+      n[b, t, i] = tanh(A[b, t, 1, i] + (sum[j](z[b, t, j] * h[b, t - 1, j] * U[1, j, i]) if t > 0 else 0))
+      h[b, t, i] = (1 - z[b, t, i]) * n[b, t, i] + (z[b, t, i] * h[b, t - 1, i] if t > 0 else 0)
+    }
+    """
+
+
+def test_teams_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that run at the same time exchange states in global memory; without their barrier they race."""
+    monkeypatch.setattr(recurrence_teams, "STEP", -99.0)
+    monkeypatch.setattr(recurrence_teams, "SLICES", (32,))
+    made = travel(TEAM, "sm_90a")
+    assert not complaints(made, stages=("ma-tile",))
+    (*_, kernel) = made.result.modules["ma-tile"].kernels
+    assert kernel.team == 2 and made.result.cuda.count("team_barrier(h_arrivals") >= 2
+    given = generate(made.result.modules["spec"], "random", 0)
+    case = Case(made.result, given, run(made.last("ma-tile"), given, "typed"), False, made.last("ma-tile"))
+    assert not differences(case, [3], tmp_path)
+    with pytest.raises(Fault, match="another thread of the launch wrote"):
+        differences(case, [0], tmp_path, made.result.cuda.replace("team_barrier(h_arrivals", "; // (h_arrivals"))
 
 
 @pytest.mark.parametrize("name", ["gates", "best path, and back along it"])

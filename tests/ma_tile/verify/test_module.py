@@ -59,6 +59,13 @@ COPY_CASES = [
     ("barrier", "barrier 1, 96", "barriers count whole warps of the block", "barrier 1, 96"),
     ("barrier", "barrier 16, 128", "barriers are numbered 0 to 15", "barrier 16"),
     ("min_blocks 1", "min_blocks 1 spread 2", "a block is spread over 2, 4 or 8 blocks of a cluster", "kernel copy"),
+    (
+        "min_blocks 1",
+        "min_blocks 1 team 3 in none",
+        "the teams of a launch are whole, and their number is known",
+        "kernel copy",
+    ),
+    ("barrier", "barrier team", "a barrier of a team is in a kernel that has teams", "barrier team"),
     ("barrier", "cp.wait -1", "the number of pending groups is in range", "cp.wait -1"),
 ]
 
