@@ -215,11 +215,7 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     across = frozenset() if cost.keyed else cost.bytes & kept_rows
     scans = [op for op in walk_ops(kernel.body) if isinstance(op, ScanOp)]
     states = frozenset(op.states for op in scans if op.states is not None)
-    shared_rows = [[a for a in c if a not in states] for c in rows]
-    row_sizes = [
-        max((sizes[a] // (gcd(WORD, sizes[a]) if a in across else 1) for a in c), default=1) for c in shared_rows
-    ]
-    scanned = {x for op in scans for x in combined(op)}
+    row_sizes = [_row_size([a for a in c if a not in states], sizes, across) for c in rows]
     span = sizes[lead] if lead else 1
     while lead and vec[lead] > 1 and gcd(32, span // vec[lead]) * gcd(32, prod(row_sizes)) < 32:
         vec = {a: max(1, v // 2) for a, v in vec.items()}
@@ -242,8 +238,13 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
         sizes, vec, ClassPlan(tuple(columns), col_lanes, col_warps),
         tuple(ClassPlan(tuple(c), n, w) for c, n, w in zip(rows, row_lanes, row_warps, strict=True)),
         left, fixed_warps or used,
-        cost.keyed | cost.sliding | scanned, cost.keyed, across, states,
+        cost.keyed | cost.sliding | {x for op in scans for x in combined(op)}, cost.keyed, across, states,
     )  # fmt: skip
+
+
+def _row_size(axes: Sequence[str], sizes: Mapping[str, int], across: frozenset[str]) -> int:
+    """The elements of a class of rows that lanes and warps share: those along the longest of its axes."""
+    return max((sizes[a] // (gcd(WORD, sizes[a]) if a in across else 1) for a in axes), default=1)
 
 
 def _share_warps(wanted: int, want_rows: int, columns: int, rows: list[int], kept: int) -> tuple[int, list[int]]:

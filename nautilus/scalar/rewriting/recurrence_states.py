@@ -5,7 +5,7 @@ The states of a step are the elements of one local along an axis of their own::
     tile.seq t { tile k: s[t, k] = (row k of A)(t) * s[t - 1, 0..] + b(t, k) }
     tile t { tile.red k: y[t] += s[t, k] where k == 0 }
 
-Positions behind the last step have the rest 0, so that they neither have large states nor reach others.
+Positions after the last step have the rest 0, so that they neither have large states nor reach others.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class StateTile:
         return Op("add", (calc("select", follows, terms, number(0, dtype)), rest), dtype)
 
     def shown(self, e: Expr) -> Expr:
-        """``e``, and 0 behind the last step."""
+        """``e``, and 0 after the last step."""
         return e if self.inside is None or isinstance(e, Const) else calc("select", self.inside, e, number(0, e.dtype))
 
     def taken(self, number_: int, target: str) -> tuple[Stmt, Stmt]:

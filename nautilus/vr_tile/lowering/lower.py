@@ -52,7 +52,7 @@ from nautilus.vr_tile.lowering.regions import (
     written,
     zero_of,
 )
-from nautilus.vr_tile.lowering.scans import Scan, coupled_states, scan_of, steps_of
+from nautilus.vr_tile.lowering.scans import Scan, recurrence, scan_of
 
 
 def lower(p: Program, vector_dots: bool = False, schedule: Schedule | None = None) -> TileModule:
@@ -231,14 +231,9 @@ class _Lower:
         """
         t = self.types[s.buffer]
         keep = [c for c in conjuncts(s.guard or TRUE) if (c, s.buffer) not in self.unread]
-        if states and not keep:
-            self.b.env[s.buffer] = coupled_states(self.b, s, t.names, axis, states)
-            return
-        found = steps_of(s, axis, self.b.axes[axis].size)
-        if keep or found is None:
+        if keep:
             raise UnsupportedError("a scan that is no linear recurrence of whole rows", s.buffer, s.span)
-        rest, by = self.b.spread(self.b.value(found.rest), t.names), self.b.value(found.factor)
-        self.b.env[s.buffer] = self.b.recurrence(rest, by, axis, found.reverse, s.buffer)
+        self.b.env[s.buffer] = recurrence(self.b, s, t.names, axis, states)
 
     def set(self, name: str, v: Value, guard: Sequence[Expr]) -> None:
         """Assign ``v`` to the local where ``guard`` holds."""

@@ -83,11 +83,21 @@ def steps_of(s: Store, axis: str, size: int) -> Steps | None:
     return Steps(factor, number(0, dtype) if rest is None else rest, reverse)
 
 
-def coupled_states(b: Builder, s: Store, names: Sequence[str], axis: str, states: str) -> Value:
-    """The states that need each other, one along the axis ``states`` of which ``s`` stores in each step along ``axis``.
+def recurrence(b: Builder, s: Store, names: Sequence[str], axis: str, states: str) -> Value:
+    """The states of a linear recurrence along ``axis``, one of which ``s`` stores in each step, over ``names``.
 
-    Raises UnsupportedError where they are not linear.
+    ``states``: the axis of several that need each other.  Raises UnsupportedError where they are not linear.
     """
+    if states:
+        return _coupled_states(b, s, names, axis, states)
+    found = steps_of(s, axis, b.axes[axis].size)
+    if found is None:
+        raise UnsupportedError("a scan that is no linear recurrence of whole rows", s.buffer, s.span)
+    rest, by = b.spread(b.value(found.rest), names), b.value(found.factor)
+    return b.recurrence(rest, by, axis, found.reverse, s.buffer)
+
+
+def _coupled_states(b: Builder, s: Store, names: Sequence[str], axis: str, states: str) -> Value:
     size = b.axes[states].size
     rows = [simplify(substitute(s.value, {states: integer(n)})) for n in range(size)]
     found = [_row(b, s, row, axis) for row in rows]

@@ -2,8 +2,9 @@
 
 A *column* is what a step reads of an earlier one: a tensor one step before it, or more.  A *row* is the value of a
 column after the step.  That of a tensor is what the step stores, with the elementwise tensors of the same step in it;
-that of a tensor two steps before is its value one step before.  Tensors that read earlier values, which no step reads
-in turn, are rows behind those of the columns.  Every value is a sum of terms with one column each and of a rest::
+that of a tensor two steps before is its value one step before.  Tensors that read earlier values, but are not read at
+earlier steps themselves, are rows after those of the columns.  A value is a sum of terms with one column each and of a
+rest::
 
     y[t] = a * y[t - 1] + b * y[t - 2] + x[t]        columns y[t - 1], y[t - 2]; rows (a, b) and (1, 0)
 

@@ -6,9 +6,14 @@ memory a row apart.  Where all states are linear (:mod:`nautilus.scalar.analysis
 loop over the steps a ``tile.seq`` loop, and ``tile-recurrences`` gives a block a tile of whole rows, whose tensors are
 read once.
 
+A few states that need each other (:mod:`nautilus.scalar.analysis.states.coupled_states`) are the elements of one vector,
+``h = A * h' + b``: filters of several steps, rotations, a level and its trend.
+
 Legality.  ``|a| <= 1`` is proved, as in ``chunk-recurrences``, so that no product of factors overflows.  A step that
 leaves the state out by a condition forgets inf and NaN (:class:`nautilus.core.common_ops.CommonScan`).  What else a
-step computes is elementwise, and it reads states of the same step alone.
+step computes is elementwise, and it reads states of the same step alone.  Products of constant matrices are computed
+here, and have elements of at most ``LARGEST_FACTOR``; of other matrices nothing is known before the launch, and a block
+that finds a larger element, or what is not finite, computes one step after another.
 
 Profitability.  A row takes the time of its memory, where steps one after another take at least that of their latency.
 """
