@@ -138,8 +138,7 @@ def gemm(
     if step * operand.bytes < SHORTEST or rows < 128 or columns < 64 or extent(unified, loop) < step:
         return None
     sides = {x for s in (row, column) for x, _, _ in s.axes}
-    lefts = max(1, len({ld for ld in operands if free_vars(ld) & {x for x, _, _ in row.axes}}))
-    rights = dots if lefts == 1 else max(1, len({*operands}) - lefts)
+    lefts, rights = _operands(operands, row, dots)
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
     scaled, kinds = any(scaled_product(d) is not None for d in products), max(1, len(stored_kinds(unified)))
     twice = operand in SHORT or scaled
@@ -182,6 +181,13 @@ def gemm(
     )  # fmt: skip
     sizes = row.tiles(tile.rows) | column.tiles(tile.columns // dots) | {loop: step}
     return with_tiles(plan, sizes, mapping)
+
+
+def _operands(loads: Sequence[Load], row: Side, dots: int) -> tuple[int, int]:
+    """The numbers of left and of right operands of ``dots`` products; one left operand where all have it in common."""
+    sides = {x for x, _, _ in row.axes}
+    lefts = max(1, len({ld for ld in loads if free_vars(ld) & sides}))
+    return lefts, dots if lefts == 1 else max(1, len({*loads}) - lefts)
 
 
 def fetches_tiles(plan: KernelPlan, unified: Unified, loop: str) -> bool:

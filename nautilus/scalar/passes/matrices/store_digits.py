@@ -110,11 +110,11 @@ class _Digits:
     @property
     def signed(self) -> bool:
         """Whether the last digit has a sign."""
-        half = BASE**self.count // 2
+        half: int = BASE**self.count // 2
         return self.low < 0 or self.high < half
 
     def _fits(self, n: int) -> bool:
-        whole = BASE**n
+        whole: int = BASE**n
         return -whole // 2 <= self.low and self.high < (whole // 2 if self.low < 0 else whole)
 
     def digit(self, n: int) -> Expr:
