@@ -149,7 +149,7 @@ SCALAR = Stage(
         *("windows.taps_to_columns:TapsToColumns", "matrices.join_matrices:JoinMatrices"),
         *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),
         "windows.store_transposed:StoreTransposed",
-        *("matrices.store_digits:StoreDigits",),
+        "matrices.store_digits:StoreDigits",
         *("operands.store_matrices:StoreMatrices", "operands.store_masked:StoreMasked"),
         *("operands.store_operands:StoreOperands", "results.store_tables:StoreTables"),
         *("axes.flatten_contractions:FlattenContractions", "windows.slide_windows:SlideWindows"),

@@ -138,6 +138,7 @@ def gemm(
     if step * operand.bytes < SHORTEST or rows < 128 or columns < 64 or extent(unified, loop) < step:
         return None
     sides = {x for s in (row, column) for x, _, _ in s.axes}
+    lefts, rights = _operands(operands, row, dots)
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
     scaled, kinds = any(scaled_product(d) is not None for d in products), max(1, len(stored_kinds(unified)))
     twice = operand in SHORT or scaled
@@ -154,7 +155,7 @@ def gemm(
             continue
         if twice and (tile.pingpong or tile.rows * tile.columns > WARPGROUPS * WGMMA_ROWS * TWICE):
             continue
-        stage = step * operand.bytes * (tile.rows + tile.columns)
+        stage = step * operand.bytes * (lefts * tile.rows + rights * n)
         least = 4 if tile.pingpong else 3
         found = (_stages(limits, tile, stage, k * _result_bytes(unified, n)) for k in (kinds, 1))
         stages = next((s for s in found if s >= least), 0)
@@ -180,6 +181,13 @@ def gemm(
     )  # fmt: skip
     sizes = row.tiles(tile.rows) | column.tiles(tile.columns // dots) | {loop: step}
     return with_tiles(plan, sizes, mapping)
+
+
+def _operands(loads: Sequence[Load], row: Side, dots: int) -> tuple[int, int]:
+    """The numbers of left and of right operands of ``dots`` products; one left operand where all have it in common."""
+    sides = {x for x, _, _ in row.axes}
+    lefts = max(1, len({ld for ld in loads if free_vars(ld) & sides}))
+    return lefts, dots if lefts == 1 else max(1, len({*loads}) - lefts)
 
 
 def fetches_tiles(plan: KernelPlan, unified: Unified, loop: str) -> bool:

@@ -43,10 +43,10 @@ def _is_worth(found: Matrices, reader: Def) -> bool:
 
 
 def is_operand(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
-    """Whether ``d`` is computed from inputs, such as weights from codes, and the product ``reader`` reads it many times.
+    """Whether ``d`` is computed from inputs, as weights are from codes, and the product ``reader`` reads it many times.
 
-    A scale that elements have in common, which reduces inputs, may be a factor.  A kernel of both would have all rows of
-    the result in a tile, and MMAs of single warps.
+    A scale that elements have in common, which reduces inputs, may be a factor.  A kernel of both would have all rows
+    of the result in a tile, and MMAs of single warps.
     """
     made = {defs[ld.buffer]: free_vars(ld) for ld in d.reads() if ld.buffer in defs}
     scales = all(s.is_reduction and len(used) < len(d.par) and dot_of(s) is None for s, used in made.items())

@@ -240,10 +240,14 @@ class _Chains:
         return None
 
     def _lanes(self, v: Value) -> str:
-        """The axis whose neighbours neighbouring lanes have: that along which a load for ``v`` is contiguous."""
+        """The axis whose neighbours neighbouring lanes have: that along which a load for ``v`` is contiguous.
+
+        Where none is, the axis whose neighbours share a word, of which a thread then loads each once.
+        """
         whole = [s for s in self._loads(v) if set(s.result.type.names) == set(v.type.names)]
         near = (contiguous_axis(self.buffers[s.buffer], s.index, v.type.names, self.refs) for s in whole)
-        return next((x for x in near if x is not None), v.type.axes[-1].name)
+        shared = (x for s in whole for x in v.type.names if self._width(s, x) > 1)
+        return next((x for x in near if x is not None), None) or next(shared, v.type.axes[-1].name)
 
     def _vec(self, v: Value, axis: str) -> int:
         """Vector width along ``axis`` of the loads that ``v`` is computed from."""

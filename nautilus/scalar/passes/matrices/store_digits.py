@@ -5,33 +5,33 @@ sign and ``low`` has none, so that a product of such matrices is a sum of four p
 
     C[i, j] sum= A[i, k] * B[k, j]
 
-    C_left[i, k] = A[i, k] // 256         C_left_2[i, k] = A[i, k] % 256
-    C_right[j, k] = B[k, j] // 256        C_right_2[j, k] = B[k, j] % 256
+    C_left[i, k] = A[i, k] & 255          C_left_2[i, k] = A[i, k] >> 8
+    C_right[j, k] = B[k, j] & 255         C_right_2[j, k] = B[k, j] >> 8
     C_acc[i, j] sum= C_left[i, k] * C_right[j, k]  ...
-    C[i, j] = C_acc[i, j] * 65536 + C_acc_2[i, j] * 256 + C_acc_3[i, j] * 256 + C_acc_4[i, j]
+    C[i, j] = C_acc[i, j] + C_acc_2[i, j] * 256 + C_acc_3[i, j] * 256 + C_acc_4[i, j] * 65536
 
 Integers wrap, so that both forms are equal, and a product of digits whose weight is a multiple of 2^32 is absent from a
 sum of 32 bits.  Sums of 64 bits have digits where no sum of 32 bits of their products can wrap.  An operand has as many
 digits as its range needs, which types, arithmetic and the promises of the spec give: one for elements of i32 that are
-below 128, which is a conversion.  Digits are temps whose contiguous axis is the contracted one, as matrix units need it.
+below 128, which is a conversion.  Digits are temps whose contiguous axis is the contracted one, as matrix units need
+it; an operand of 8 bits stays as it is.
 
 The pass applies to sums without a condition of products of two factors, one for rows and one for columns, each made
 from tensors, where one of them at least has more than 8 bits.  There are at least :data:`ROWS` rows and columns and
-:data:`TERMS` terms, and at most :data:`PRODUCTS` products of digits: as many take less time than multiplications without
-matrix units.
+:data:`TERMS` terms, and at most :data:`PRODUCTS` products of digits: as many take less time than multiplications
+without matrix units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, loads
-from nautilus.core.expr.products import strip_lossless_conversions
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
 from nautilus.core.index.sizes import nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
@@ -47,7 +47,7 @@ from nautilus.scalar.rewriting import equal_temp, find_defs, fresh_name, kernel_
 BASE = 256
 ROWS = 32  # beside fewer, what is read takes longer than the products
 TERMS = 1 << 27  # multiplications that take 12 microseconds on an H200, as long as the kernels of digits and products
-PRODUCTS = 10  # of i32 by i32; those of one kernel take 1/16 of the time of multiplications each
+PRODUCTS = 10  # of i32 by i32
 _WIDE = (DType.I32, DType.I64)
 
 
@@ -110,19 +110,19 @@ class _Digits:
     @property
     def signed(self) -> bool:
         """Whether the last digit has a sign."""
-        half = BASE**self.count // 2
+        half: int = BASE**self.count // 2
         return self.low < 0 or self.high < half
 
     def _fits(self, n: int) -> bool:
-        whole = BASE**n
+        whole: int = BASE**n
         return -whole // 2 <= self.low and self.high < (whole // 2 if self.low < 0 else whole)
 
     def digit(self, n: int) -> Expr:
         """Digit ``n``, counted from the lowest one, as the compute type of the value holds it."""
         e, dtype, last = self.value, self.value.dtype, n == self.count - 1
         if n:
-            e = Op("floordiv", (e, Const(BASE**n, dtype)), dtype, e.span)
-        return e if last else Op("mod", (e, Const(BASE, dtype)), dtype, e.span)
+            e = Op("shift_right", (e, Const(8 * n, dtype)), dtype, e.span)
+        return e if last else Op("bit_and", (e, Const(BASE - 1, dtype)), dtype, e.span)
 
     def dtype(self, n: int) -> DType:
         """The element type of digit ``n``."""
@@ -131,9 +131,15 @@ class _Digits:
 
 def _is_byte(e: Expr) -> bool:
     """Whether ``e`` is an element of 8 bits, or rounded to one, which matrix units read as it is."""
+    dtype: DType = _byte(e).dtype
+    return dtype in BYTES
+
+
+def _byte(e: Expr) -> Expr:
+    """What ``e`` converts, down to an element of 8 bits."""
     while isinstance(e, Op) and e.op == "cast" and e.dtype not in BYTES:
         e = e.args[0]
-    return e.dtype in BYTES
+    return e
 
 
 def _pairs(left: _Digits, right: _Digits, dtype: DType) -> list[tuple[int, int]]:
@@ -152,9 +158,11 @@ def _stored(
     temps: list[Def] = []
     sides: list[list[Expr]] = []
     for side, found in zip(("left", "right"), digits, strict=True):
-        made = [_temp(program, d, side, found, n, temps) for n in range(found.count)]
-        sides.append([_element(name, axes, dtype) for name, axes, dtype in made])
-        certificates.append(_of_operand(d, found))
+        if _is_byte(found.value):
+            sides.append([Op("cast", (_byte(found.value),), DType.I32, found.value.span)])
+            continue
+        sides.append([_temp(program, d, side, found, n, temps) for n in range(found.count)])
+        certificates.append(_of_operand(f"{d.name}_{side}", found))
     dtype = d.value.dtype
     raw = inner_sum(program, d, d.value)
     sums: list[Def] = []
@@ -169,39 +177,42 @@ def _stored(
     first, *others = sums
     if raw.name == d.name:  # readers take the value of a temp, whose buffer holds the first sum
         program = replace(program, buffers=tuple(first.buffer if b.name == d.name else b for b in program.buffers))
-    return _with_temps(with_inner_sum(program, d, first, _total(read, weights, dtype), others[::-1]), d, temps, first.name)
+    made = with_inner_sum(program, d, first, _total(read, weights, dtype), others[::-1])
+    return _with_temps(made, temps, {d.name, *(s.name for s in sums)})
 
 
-def _with_temps(program: Program, d: Def, temps: Sequence[Def], before: str) -> Program:
-    """``program`` with the kernels of ``temps`` in front of all that computes ``d``."""
+def _with_temps(program: Program, temps: Sequence[Def], readers: Collection[str]) -> Program:
+    """``program`` with the kernels of ``temps`` in front of those of ``readers``."""
     made = tuple(map(kernel_of, temps))
-    at = min(n for n, k in enumerate(program.kernels) if k.name in (d.name, before) or k.name.startswith(before))
+    at = min(n for n, k in enumerate(program.kernels) if k.name in readers)
     kernels = (*program.kernels[:at], *made, *program.kernels[at:])
     return replace(program, buffers=(*program.buffers, *(t.buffer for t in temps)), kernels=kernels)
 
 
-def _temp(
-    program: Program, d: Def, side: str, found: _Digits, n: int, temps: list[Def]
-) -> tuple[str, tuple[Axis, ...], DType]:  # fmt: skip
-    """The name, axes and type of the temp of digit ``n``, which may be an earlier one."""
+def _temp(program: Program, d: Def, side: str, found: _Digits, n: int, temps: list[Def]) -> Expr:
+    """The element of the temp of digit ``n``, which may be an earlier one; else it is added to ``temps``."""
     used, deep = free_vars(found.value), {a.name for a in d.red}
     axes = tuple(sorted((a for a in d.axes if a.name in used), key=lambda a: a.name in deep))
     dtype, span = found.dtype(n), found.value.span
     name = fresh_name(program, f"{d.name}_{side}", [t.name for t in temps])
     buffer = Buffer(name, dtype, tuple(a.extent for a in axes), Space.TEMP, span)
     temp = Def(name, buffer, axes, (), None, _as_byte(found.digit(n), dtype), None, span)
-    known = equal_temp(program, temp, d.name)
+    known = equal_temp(program, temp, d.name) or next((t.name for t in temps if _are_equal(t, temp)), None)
     if known is None:
         temps.append(temp)
-    return known or name, axes, dtype
+    index = tuple(Var(a.name) for a in axes)
+    return Op("cast", (Load(known or name, index, dtype, span),), DType.I32, span)
+
+
+def _are_equal(a: Def, b: Def) -> bool:
+    """Whether the temps have the same elements, as those of a matrix and of its transposed one have."""
+    shape = a.buffer.shape, a.buffer.dtype
+    names = {x.name: Var(y.name) for x, y in zip(a.par, b.par, strict=False)}
+    return shape == (b.buffer.shape, b.buffer.dtype) and substitute(a.value, names) == b.value
 
 
 def _as_byte(e: Expr, dtype: DType) -> Expr:
     return Op("cast", (Op("cast", (e,), dtype, e.span),), DType.I32, e.span)
-
-
-def _element(name: str, axes: tuple[Axis, ...], dtype: DType) -> Expr:
-    return Op("cast", (Load(name, tuple(Var(a.name) for a in axes), dtype),), DType.I32)
 
 
 def _total(parts: Sequence[Expr], weights: Sequence[int], dtype: DType) -> Expr:
@@ -215,7 +226,7 @@ def _total(parts: Sequence[Expr], weights: Sequence[int], dtype: DType) -> Expr:
     return total
 
 
-def _of_operand(d: Def, found: _Digits) -> Certificate:
+def _of_operand(subject: str, found: _Digits) -> Certificate:
     """The certificate that an operand is the sum of its digits, each times its weight."""
     e, dtype = found.value, found.value.dtype
     digits = [_as_byte(found.digit(n), found.dtype(n)) for n in range(found.count)]
@@ -223,7 +234,7 @@ def _of_operand(d: Def, found: _Digits) -> Certificate:
     low, high = int(found.low), int(found.high)
     inside = calc("le", Const(low, dtype), e), calc("le", e, Const(high, dtype))
     proof = "an integer is the sum of its digits, each times its weight"
-    return Certificate("store-digits", d.name, e, after, (), inside, (), proof, d.span)
+    return Certificate("store-digits", subject, e, after, (), inside, (), proof, e.span)
 
 
 def _of_sum(
