@@ -41,6 +41,7 @@ from nautilus.planner.rowwise.rows import MAX_WARPS, MIN_WARPS, WASTE
 from nautilus.scalar.analysis.definitions import Def, size, slides
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.targets.limits import VECTOR_BYTES
+from nautilus.targets.memory_rates import SECTOR
 
 MAX_TERMS = 64  # terms that a thread holds in registers
 MOST_TERMS = 1024  # terms of a window whose lines are a loop
@@ -58,6 +59,7 @@ NEIGHBOURS = 4  # results of a thread along an axis, whose windows overlap
 HELD, HELD_RESULTS = 512, 64  # terms of the windows of one thread along vectors, and results
 HELD_APART = 128  # terms of those that have no element in common
 SHARING = 4  # neighbouring windows that have an element, at least
+SMALL = 8  # an operand of less than 1 / SMALL of the largest one may be read in parts of sectors
 RUNNING = 8  # terms, at least, as which running results of a thread count: they have registers in all steps
 ELEMENTS = 128  # of windows of two axes that a thread holds with more than neighbouring results
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
@@ -67,7 +69,8 @@ def is_window(defs: Sequence[Def], rest: Mapping[str, int]) -> bool:
     """Whether ``defs`` reduce over windows (module docstring).  ``rest``: the axes that are not spread over blocks."""
     reductions = [d for d in defs if d.is_reduction]
     reduced = {a.name for d in reductions for a in d.red}
-    terms, line = prod(rest.values()), rest.get(line_axis(defs, rest) or "", 1)
+    terms = max((prod(rest.get(a.name, 1) for a in d.red) for d in reductions), default=1)
+    line = rest.get(line_axis(defs, rest) or "", 1)
     if not reductions or reduced != set(rest) or terms > MOST_TERMS or terms // line > MAX_TERMS:
         return False
     return all(_slides(d) and _kept_is_last(d) for d in reductions)
@@ -182,7 +185,8 @@ class Vectors:
 
     ``lines``: the axis along which windows of other positions share whole lines; empty where there is none.  ``apart``:
     the elements of a window are anywhere, as in rows that another tensor chooses.  ``members``: the contiguous axis of
-    the results, where it has few that share a window each; empty where there is none.
+    the results, where it has few that share a window each; empty where there is none.  ``beside``: axes along which
+    another large operand is contiguous, such as weights for each position, with the elements that fill a sector.
     """
 
     channels: str
@@ -191,6 +195,7 @@ class Vectors:
     lines: str = ""
     apart: bool = False
     members: str = ""
+    beside: tuple[tuple[str, int], ...] = ()
 
     def tiles(self, extents: Mapping[str, int], terms: int) -> tuple[dict[str, int], int]:
         """The tiles of a block of at most :data:`MIN_WARPS` warps, and its warps.  ``terms``: of a window."""
@@ -201,13 +206,14 @@ class Vectors:
         most = HELD_APART // terms if self.apart else min(HELD // terms, HELD_RESULTS)
         results = ceil_pow2(extents[self.members]) if self.members else 1
         held = floor_pow2(max(1, most // (self.width * results)))
-        room = held * (threads // across)
+        sectors = prod(n for _, n in self.beside)
+        room = held * max(1, threads // (across * sectors))
         lines = min(NEIGHBOURS, held, ceil_pow2(extents[self.lines])) if self.lines else 1
         down = min(room // lines, ceil_pow2(extents[self.positions]))
         tiles = dict.fromkeys(extents, 1) | {self.channels: across * self.width, self.positions: down}
         tiles |= {self.lines: lines} if self.lines else {}
         tiles |= {self.members: results} if self.members else {}
-        return tiles, max(1, across * down * lines // held // 32)
+        return tiles | dict(self.beside), max(1, across * sectors * down * lines // held // 32)
 
 
 def block_of(
@@ -221,6 +227,7 @@ def block_of(
     extents = {x: extents[x] for x in order}
     vectors = vectors_of(defs, extents)
     if vectors is not None:
+        vectors = replace(vectors, beside=_beside(defs, vectors, extents))
         if line is not None:  # windows of other lines meet in other steps
             return replace(vectors, lines="").tiles(extents, max(terms, RUNNING))
         return vectors.tiles(extents, terms)
@@ -228,6 +235,28 @@ def block_of(
     results = prod(tiles.values())
     held, most = _together(defs, order, line), warps(results, terms)
     return tiles, most if held == 1 else min(most, max(1, results // (32 * held)))
+
+
+def _beside(defs: Sequence[Def], vectors: Vectors, extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """The axes of ``extents`` along which operands beside those of ``vectors`` are contiguous, with their tiles."""
+    own = {vectors.channels, vectors.positions, vectors.lines, vectors.members}
+    reads = {ld for d in defs if d.is_reduction for ld in d.reads() if ld.index}
+    sizes = {ld: ld.dtype.bytes * _volume(ld, defs, extents) for ld in reads}
+    out = dict[str, int]()
+    for ld in sorted(reads, key=lambda ld: sizes[ld], reverse=True):
+        last = ld.index[-1]
+        if isinstance(last, Var) and last.name in extents.keys() - own and sizes[ld] * SMALL > max(sizes.values()):
+            out[last.name] = min(ceil_pow2(extents[last.name]), SECTOR // ld.dtype.bytes)
+    return tuple(out.items())
+
+
+def _volume(ld: Load, defs: Sequence[Def], extents: Mapping[str, int]) -> int:
+    """Elements of the tensor that ``ld`` reads, of which those of windows count once."""
+    terms = {a.name: nominal(a.extent) for d in defs for a in d.red}
+    alone = {
+        x: n for x, n in terms.items() if all(free_vars(e).isdisjoint(extents) for e in ld.index if x in free_vars(e))
+    }
+    return prod(n for x, n in {**extents, **alone}.items() if x in free_vars(ld))
 
 
 def _together(defs: Sequence[Def], order: Sequence[str], line: str | None) -> int:

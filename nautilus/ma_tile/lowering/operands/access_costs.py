@@ -130,15 +130,22 @@ def collect(
     weight |= {x: weight.get(x, 0) + n * (1 if dots or repeated.keys() - {x} else _STORES) for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
-    held = vector_bytes // WORD  # neighbouring windows of a thread
-    vec |= {x: min(held, MOST_SLIDING) for x in sliding & vec.keys() if x in windows}
-    vec |= {x: min(held, vec[x]) for x in sliding & vec.keys() if shifts}  # whose results are in registers
-    terms = _terms(kernel, reduced) if shared else frozenset[str]()
     return LayoutCost(
-        weight, vec, loaded, _tiles(kernel, dots), _keyed(kernel, refs), frozenset(words), _costly(kernel),
-        _sharing(kernel, buffers, refs, reduced), SHARED if shared else 32, terms, frozenset(sliding),
-        shifts,
+        weight, vec | _held(vec, sliding, windows, vector_bytes // WORD, bool(shifts)), loaded, _tiles(kernel, dots),
+        _keyed(kernel, refs), frozenset(words), _costly(kernel), _sharing(kernel, buffers, refs, reduced),
+        SHARED if shared else 32, _terms(kernel, reduced) if shared else frozenset(), frozenset(sliding), shifts,
     )  # fmt: skip
+
+
+def _held(
+    vec: Mapping[str, int], sliding: Collection[str], windows: Collection[str], held: int, shifts: bool
+) -> dict[str, int]:
+    """Neighbouring windows of a thread along the axes ``sliding``, up to ``held``.
+
+    ``windows``: those without vectors; ``shifts``: a thread has the results of all displacements at each position.
+    """
+    found = {x: min(held, MOST_SLIDING) for x in vec if x in sliding and x in windows}
+    return found | ({x: min(held, n) for x, n in vec.items() if x in sliding} if shifts else {})
 
 
 def _tiles(kernel: TileKernel, dots: Mapping[str, DotPlan]) -> tuple[tuple[str, ...], ...]:
