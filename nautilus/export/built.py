@@ -61,12 +61,13 @@ def built(
         options = found.included if part else (*found.included, *found.linked)
         return {"": compile_library(tvm_ffi_text(parts, text), library, host_compiler, options)}
     if form in _PYTHON:
-        name, prelude, function = _PYTHON[form]
+        name, _, function = _PYTHON[form]
         code = jax_text(parts, text) if form == "jax" else library_text(parts, text)
         options = jax_headers() if form == "jax" else ()
-        lines = "" if part else prelude([name(parts[0].module.name)])
+        defined = function(parts, said)
+        lines = defined if part else _python_file(form, [name(parts[0].module.name)], [defined])
         made_of = compile_library(code, library, host_compiler, options)
-        return {"": (lines + function(parts, said)).encode(), OBJECT if part else BESIDE: made_of}
+        return {"": lines.encode(), OBJECT if part else BESIDE: made_of}
     about = manifest_text(result.choice, cubin.data).encode()
     return {"": cubin.data, MANIFEST: about} if form == "cubin" else {"": about}
 
@@ -86,9 +87,13 @@ def joined(
     if form == "h":
         return {"": b"\n".join(p[""] for p in parts)}
     if form in _PYTHON:
-        texts = [p[""].decode() for p in parts]
-        ends = gradients(names, texts) if form == "torch" else ""
-        text = _PYTHON[form][1](names) + "\n\n".join(texts) + ends
+        text = _python_file(form, names, [p[""].decode() for p in parts])
         return {"": text.encode(), BESIDE: link([p[OBJECT] for p in parts], "so", host_compiler)}
     options = tvm_headers().linked if form == "tvm-ffi" else ()
     return {"": link([p[""] for p in parts], "so" if form == "tvm-ffi" else form, host_compiler, options)}
+
+
+def _python_file(form: str, names: Sequence[str], texts: Sequence[str]) -> str:
+    """The file of the functions ``names``, which ``texts`` define."""
+    ends = gradients(names, texts) if form == "torch" else ""
+    return _PYTHON[form][1](names) + "\n\n".join(texts) + ends

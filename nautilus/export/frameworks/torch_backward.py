@@ -36,8 +36,11 @@ def gradients(names: Sequence[str], texts: Sequence[str]) -> str:
     Raises UnsupportedError where the names of a gradient do not fit its operator.
     """
     found = {name: _function(name, text) for name, text in zip(names, texts, strict=True)}
-    pairs = [(f, found[back]) for name, f in found.items() if (back := f"{name}_backward") in found]
-    return "".join(f"\n\n{_registered(f, back)}\n" for f, back in pairs)
+    ends = []
+    for name, f in found.items():
+        back = found.get(f"{name}_backward")
+        ends.append(f'\n\nno_gradient("{name}")\n' if back is None else f"\n\n{_registered(f, back)}\n")
+    return "".join(ends)
 
 
 def _function(name: str, text: str) -> _Function:
@@ -74,7 +77,7 @@ def _registered(f: _Function, back: _Function) -> str:
         f"    return {', '.join(results)}",
         "",
         "",
-        f"{f.name}.register_autograd(_gradients, setup_context=_save)",
+        f'torch.library.register_autograd("nautilus::{f.name}", _gradients, setup_context=_save, lib=REGISTERED)',
     ]
     return "\n".join(lines)
 

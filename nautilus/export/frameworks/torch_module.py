@@ -34,7 +34,7 @@ BESIDE = ".kernels.so"  # a file with the suffix .so would be imported in the pl
 _TENSOR = "torch.Tensor"
 _TAKEN = TAKEN | {
     "torch", "ctypes", "Path", "scratch", "stream", "status", "bits", "integer", "tensor", "check", "stride",
-    "LIBRARY",
+    "LIBRARY", "REGISTERED", "operator", "no_gradient",
 }  # fmt: skip
 
 
@@ -49,6 +49,8 @@ def torch_prelude(names: Sequence[str]) -> str:
         "import torch",
         "",
         f'LIBRARY = ctypes.CDLL(str(Path(__file__).with_suffix("{BESIDE}").resolve()))',
+        "REGISTERED = None  # a file that is imported again gives up what it has registered",
+        'REGISTERED = torch.library.Library("nautilus", "FRAGMENT")',
         *_HELPERS.splitlines(),
         "",
         "",
@@ -76,12 +78,12 @@ def torch_operator(parts: Sequence[Part], contract: Sequence[str]) -> str:
         *_declared(op),
         "",
         "",
-        f'@torch.library.custom_op("nautilus::{name}", mutates_args=(), device_types="cuda")',
+        "@operator",
         f"def {name}({parameters(op, _TENSOR)}) -> {returned(op, _TENSOR)}:",
         *_body(op, name, parts),
         "",
         "",
-        f"@{name}.register_fake",
+        f'@torch.library.register_fake("nautilus::{name}", lib=REGISTERED)',
         f"def _({parameters(op, _TENSOR)}) -> {returned(op, _TENSOR)}:",
         *sizes(op),
         *(f"    {op.names[b.name]} = {_allocated(op, b)}" for b in op.outputs),
@@ -93,11 +95,31 @@ def torch_operator(parts: Sequence[Part], contract: Sequence[str]) -> str:
 
 _HELPERS = '''
 
+def operator(kernel):
+    """The operator that computes ``kernel`` on CUDA tensors. torch.library.custom_op takes more time than a launch."""
+    name, tags = kernel.__name__, (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+    REGISTERED.define(name + torch.library.infer_schema(kernel, mutates_args=()), tags=tags)
+    REGISTERED.impl(name, kernel, "CUDA")
+    return getattr(torch.ops.nautilus, name).default
+
+
+def no_gradient(name: str) -> None:
+    """Makes a backward pass through an operator an error."""
+
+    def backward(ctx, *_):
+        raise RuntimeError(f"nautilus::{name} has no gradient; a spec {name}_backward beside it would give one")
+
+    torch.library.register_autograd(f"nautilus::{name}", backward, lib=REGISTERED)
+
+
 def check(
     name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, alignment: int,
     device: torch.device
 ) -> None:
     """Raises ValueError, which names the tensor. ``strides``: None where the kernel takes any."""
+    if tensor.device == device and tensor.dtype is dtype and tensor.shape == shape and tensor.stride() == strides:
+        if not tensor.data_ptr() % alignment:
+            return
     if tensor.device != device:
         raise ValueError(f"{name} is on {tensor.device}, but the first tensor is on {device}")
     if tensor.dtype != dtype:

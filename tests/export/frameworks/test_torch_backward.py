@@ -51,10 +51,15 @@ class Context(SimpleNamespace):
 
 def test_the_backward_gets_what_it_reads_and_gives_a_gradient_for_each_argument(tmp_path: Path) -> None:
     texts = operators(tmp_path, scale=SCALE, scale_backward=BACKWARD)
-    names: dict[str, Any] = {"torch": MagicMock(), "LIBRARY": MagicMock()}
+    torch, none = MagicMock(), MagicMock()
+    names: dict[str, Any] = {"torch": torch, "LIBRARY": MagicMock(), "REGISTERED": "those of the file"}
+    names |= {"operator": MagicMock(), "no_gradient": none}
     end = gradients(["scale", "scale_backward"], texts)
     exec("\n\n".join(["import ctypes", *texts]) + end, names)
-    names["scale"].register_autograd.assert_called_once_with(names["_gradients"], setup_context=names["_save"])
+    torch.library.register_autograd.assert_called_once_with(
+        "nautilus::scale", names["_gradients"], setup_context=names["_save"], lib="those of the file"
+    )
+    none.assert_called_once_with("scale_backward")
     names["scale_backward"] = called = MagicMock(return_value=("dw", "dX"))
     ctx, d_y, d_r = Context(), MagicMock(), MagicMock()
     names["_save"](ctx, inputs=("X", "w", "n", 3.0, 5.0), output=("Y", "R"))
@@ -63,8 +68,9 @@ def test_the_backward_gets_what_it_reads_and_gives_a_gradient_for_each_argument(
     called.assert_called_once_with(d_y.contiguous(), "w", d_r.contiguous(), "X", 5.0)
 
 
-def test_operators_without_a_backward_have_none() -> None:
-    assert gradients(["scale", "other_backward"], [_function("scale", "x", "y"), _function("other_backward")]) == ""
+def test_operators_without_a_backward_say_so() -> None:
+    end = gradients(["scale", "other_backward"], [_function("scale", "x", "y"), _function("other_backward")])
+    assert end.split() == ['no_gradient("scale")', 'no_gradient("other_backward")']
 
 
 @pytest.mark.parametrize(

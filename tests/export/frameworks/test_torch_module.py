@@ -53,17 +53,28 @@ def empty(size, dtype, device):
     return Tensor(1 << 21, (size,), dtype)
 uint8, float16, float32, int32 = map(dtype, ("uint8", "float16", "float32", "int32"))
 cuda = types.SimpleNamespace(device=Context, current_stream=lambda device: types.SimpleNamespace(cuda_stream=77))
-def custom_op(name, mutates_args, device_types):
-    assert name.startswith("nautilus::") and mutates_args == () and device_types == "cuda"
-    def made(f):
-        assert all(not isinstance(a, str) for a in f.__annotations__.values())
-        def register(fake):
-            f.fake = fake
-            return fake
-        f.register_fake = register
-        return f
-    return made
-library = types.SimpleNamespace(custom_op=custom_op)
+class Tag:
+    pt2_compliant_tag = needs_fixed_stride_order = None
+fakes, backwards, ops = {}, {}, types.SimpleNamespace(nautilus=types.SimpleNamespace())
+def infer_schema(f, mutates_args):
+    assert mutates_args == () and all(not isinstance(a, str) for a in f.__annotations__.values())
+    return f"({', '.join(f.__annotations__)})"
+class Library:
+    def __init__(self, namespace, kind):
+        assert (namespace, kind) == ("nautilus", "FRAGMENT")
+        self.defined = []
+    def define(self, schema, tags):
+        self.defined.append(schema[: schema.index("(")])
+    def impl(self, name, kernel, key):
+        assert name in self.defined and key == "CUDA"
+        setattr(ops.nautilus, name, types.SimpleNamespace(default=kernel))
+def register_fake(name, lib):
+    return lambda fake: fakes.setdefault(name, fake)
+def register_autograd(name, backward, lib):
+    backwards[name] = backward
+library = types.SimpleNamespace(
+    Library=Library, infer_schema=infer_schema, register_fake=register_fake, register_autograd=register_autograd
+)
 """
 
 SPEC = """
@@ -85,7 +96,7 @@ import torch, op
 A, B = torch.Tensor(64, (16, 128), torch.float16, (256, 1)), torch.Tensor(4096, (256, 128), torch.float16)
 C, R = op.op(A, B, 3.0)
 assert (C.shape, R.shape, R.dtype) == ((16, 256), (16,), torch.float32)
-assert [t.shape for t in op.op.fake(A, B, 3.0)] == [(16, 256), (16,)]
+assert [t.shape for t in torch.fakes["nautilus::op"](A, B, 3.0)] == [(16, 256), (16,)]
 def message(*arguments, **numbers):
     try:
         op.op(*arguments, **numbers)
@@ -101,6 +112,10 @@ print(message(torch.Tensor(64, (16, 128), torch.float16, (1, 16)), B, 3.0))
 print(message(A, torch.Tensor(4096, (256, 128), torch.float16, device="cpu"), 3.0))
 print(message(torch.Tensor(64, (1 << 32, 128), torch.float16), B, 3.0))
 print(message(A, B, 3.0, n=200))
+try:
+    torch.backwards["nautilus::op"](None, C, R)
+except RuntimeError as error:
+    print(error)
 """
 
 
@@ -131,6 +146,7 @@ def test_the_operator_launches_in_the_current_stream(tmp_path: Path) -> None:
         "M is 4294967296; allowed are 0 to 2146435072",  # not M modulo 2^32
         "n is 200; allowed are -128 to 127",
         "op: CUDA error 1",
+        "nautilus::op has no gradient; a spec op_backward beside it would give one",
     ):
         assert said in done.stdout
     assert "assume M % 8 == 0" in done.stderr
