@@ -18,7 +18,8 @@ from math import prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, substitute, walk
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, Ref, Var, free_vars, loads, substitute
+from nautilus.core.expr.nodes import refs as refs_of
 from nautilus.core.index.linear import ZERO, Linear, atom, divided
 from nautilus.core.index.simplify import divisor
 from nautilus.core.index.sizes import at_most
@@ -40,12 +41,7 @@ def affine(e: Expr) -> Linear:
 
 def varies(e: Expr, axis: str, refs: RefAxes) -> bool:
     """Whether ``e`` can take different values along tile axis ``axis``."""
-    for n in walk(e):
-        if isinstance(n, Var) and n.name == axis:
-            return True
-        if isinstance(n, Ref) and axis in refs.get(n.name, ()):
-            return True
-    return False
+    return axis in free_vars(e) or any(axis in refs.get(name, ()) for name in refs_of(e))
 
 
 def offset(buffer: Buffer, index: tuple[Expr, ...]) -> Linear:
@@ -68,7 +64,7 @@ def vector_width(
     buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None, axis: str, limit: int, refs: RefAxes
 ) -> int:
     """Largest power of two up to ``limit`` that is a legal vector along ``axis`` (1: none is)."""
-    if not buffer.aligned or any(isinstance(n, Load) for e in index for n in walk(e)):
+    if not buffer.aligned or any(map(loads, index)):
         return 1
     form = offset(buffer, index)
     v = floor_pow2(limit)
@@ -90,7 +86,7 @@ def shifted_width(
     element is read if it is in its row.
     """
     known = buffer.strides is None and all(isinstance(n, int) for n in buffer.shape)
-    if not (buffer.aligned and known) or any(isinstance(n, Load) for e in index for n in walk(e)):
+    if not (buffer.aligned and known) or any(map(loads, index)):
         return 1, 0
     form, elements, v = offset(buffer, index), prod(n for n in buffer.shape if isinstance(n, int)), floor_pow2(limit)
     while v > 1:
@@ -113,7 +109,7 @@ def repeated_width(
     """
     if not buffer.aligned or buffer.dtype is DType.BOOL or buffer.dtype.bytes > 4:
         return 1, 1
-    if any(isinstance(n, Load) for e in index for n in walk(e)):
+    if any(map(loads, index)):
         return 1, 1
     form = offset(buffer, index)
     along = [(t, c) for t, c in form.terms.items() if varies(t, axis, refs)]
@@ -255,7 +251,7 @@ def key_dimensions(buffer: Buffer, index: tuple[Expr, ...]) -> tuple[int, ...]:
 
     The bound of a size stands for it where there is one dimension.
     """
-    first = next((n for n, e in enumerate(index) if any(isinstance(x, Ref) for x in walk(e))), len(index))
+    first = next((n for n, e in enumerate(index) if refs_of(e)), len(index))
     extents = buffer.shape[first:]
     if len(extents) == 1:
         extents = (at_most(extents[0]),)

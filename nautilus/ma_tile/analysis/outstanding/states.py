@@ -75,12 +75,12 @@ class State:
             groups = [*groups[: _DEPTH - 1], frozenset[Access]().union(*groups[_DEPTH - 1 :])]
         while groups and not groups[-1]:
             groups.pop()
-        return replace(self, groups=tuple(groups), open=NONE)
+        return State(self.written, self.read, tuple(groups))
 
     def wait(self, pending: int) -> State:
         """The state after a wait until at most ``pending`` groups are incomplete."""
         done = frozenset[Access]().union(*self.groups[pending:])
-        return replace(self, written=self.written | done, groups=self.groups[:pending])
+        return State(self.written | done, self.read, self.groups[:pending], self.open)
 
     def barrier(self) -> State:
         """The state after a barrier of all threads."""

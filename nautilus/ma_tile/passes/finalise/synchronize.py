@@ -110,9 +110,10 @@ def _bulk(op: MemOp) -> bool:
 
 @dataclass(slots=True)
 class _Frame:
-    """The code that runs after a position: the rest of the block, and the loop whose next iteration follows it."""
+    """The code that runs from position ``at`` of a block on, and the loop whose next iteration follows it."""
 
-    rest: Sequence[MemOp]
+    body: tuple[MemOp, ...]
+    at: int
     loop: ForOp | None
 
 
@@ -200,7 +201,7 @@ class _Sync:
             if isinstance(op, Barrier) and op.threads == self.threads:
                 state = self._met(state)
             if touches or isinstance(op, TmaLoad | AsyncCommit):
-                state = self._after(op, self._before(op, state, _Frame(body[n:], loop), out))
+                state = self._after(op, self._before(op, state, _Frame(body, n, loop), out))
             out.append(op)
         out += body[done:]
         return tuple(out), state
@@ -211,7 +212,7 @@ class _Sync:
         The states in which each iteration may begin, and after the loop.
         """
         plain, head, left = self._fixed_point(op, state)
-        pending = self._ahead(_Frame(op.body, None), self._enter(op, state))
+        pending = self._ahead(_Frame(op.body, 0, None), self._enter(op, state))
         first = (Barrier(),) if pending is None else (AsyncWait(pending), Barrier())
         if pending is not None or (_barriers(plain) and (state.read or state.written) and self._iterations(op)[1] > 1):
             ready = self._met(state if pending is None else state.wait(pending))
@@ -422,11 +423,13 @@ class _Sync:
         """
         fresh, coming, overlap = state.barrier(), NONE, self.touched.overlap
         for op, shift in self._upcoming(frame):
-            if isinstance(op, ForOp | RolesOp) or _bulk(op):
+            if isinstance(op, ForOp | RolesOp):
                 return None
             reads, writes, copies = self.touched.of(op)
-            if not (reads or writes or copies):  # as most ops
+            if not (reads or writes or copies):
                 continue
+            if _bulk(op):
+                return None
             if shift is not None:
                 moved = State(reads, writes, (copies,)).rename(*shift, self.stages)
                 reads, writes, (copies,) = moved.written, moved.read, moved.groups
@@ -440,12 +443,13 @@ class _Sync:
         return None
 
     def _upcoming(self, frame: _Frame) -> Iterator[tuple[MemOp, tuple[str, Linear] | None]]:
-        for op in frame.rest:
-            yield op, None
+        for n, op in self.touched.active(frame.body):
+            if n >= frame.at:
+                yield op, None
         if frame.loop is not None:
             var = frame.loop.var
             shift = (var, atom(Var(var)).shift(1))
-            for op in frame.loop.body:
+            for _, op in self.touched.active(frame.loop.body):
                 yield op, shift
 
 
