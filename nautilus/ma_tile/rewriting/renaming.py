@@ -178,7 +178,7 @@ def known_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
     if last is not None:
         out["block"] = (0, max(last - 1, 0))
     for name, e in kernel.decode:
-        low, high = bounds(e, out)
+        low, high = bounds(simplify(e, out), out)
         if low is not None and high is not None:
             out[name] = (low, high)
     return out

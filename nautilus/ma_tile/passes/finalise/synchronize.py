@@ -252,6 +252,8 @@ class _Sync:
         for n in range(min(least, depth), depth + 1):
             if high is not None and n > max(high, 0):
                 break
+            if 0 < n < depth and simplify(calc("eq", hi, calc("add", lo, n)), self.ranges) == FALSE:
+                continue
             kinds = (*(("ge",) if n else ()), *(("le",) if n < depth else ()))
             given = [calc(kind, hi, calc("add", lo, n)) for kind in kinds]
             known = simplify(hi, self.ranges, given)  # a minimum may be one of its arguments then
