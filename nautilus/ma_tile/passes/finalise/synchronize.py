@@ -64,7 +64,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import Touch, deep_touch, each_kernel, exchanged, rebuild, touch
-from nautilus.ma_tile.rewriting.renaming import chosen_ranges, known_ranges, uniform_ranges
+from nautilus.ma_tile.rewriting.renaming import chosen_ranges, known_ranges, launch_facts, uniform_ranges
 
 _GROUPS = (AsyncCopy, AsyncCommit, AsyncWait, TmaLoad)
 _PATHS = 4  # numbers of iterations of a chain of loops that have paths of their own
@@ -88,7 +88,7 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
     smem = {s.name: s for s in kernel.smem}
     ranges = {**uniform_ranges(kernel), **known_ranges(kernel), **chosen_ranges(kernel)}
-    work = _Sync(smem, ranges, exchanged(kernel.body), 32 * kernel.warps)
+    work = _Sync(smem, ranges, launch_facts(kernel), exchanged(kernel.body), 32 * kernel.warps)
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
         fewer, same = _without_commit(bare, n), _without_commit(body, n)
@@ -149,6 +149,7 @@ class _Chain:
 class _Sync:
     smem: dict[str, Smem]
     ranges: Mapping[str, tuple[int, int]]
+    facts: tuple[Expr, ...]
     exchanged: frozenset[str]  # tensors in global memory
     threads: int  # of the block
     stages: dict[str, int] = field(init=False)
@@ -291,7 +292,8 @@ class _Sync:
     def _between(self, lo: Expr, hi: Expr) -> tuple[int, float]:
         """The least and the largest number of iterations from ``lo`` to ``hi``, as far as they are known."""
         ends = hi.args if isinstance(hi, Op) and hi.op == "min" else (hi,)
-        trips = [bounds(simplify(calc("sub", e, lo), self.ranges), self.ranges) for e in ends]
+        gaps = (simplify(calc("sub", e, lo), self.ranges, self.facts) for e in ends)
+        trips = [bounds(e, self.ranges, self.facts) for e in gaps]
         return max(0, min(low or 0 for low, _ in trips)), min(inf if high is None else high for _, high in trips)
 
     def _replay(
