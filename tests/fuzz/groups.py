@@ -26,12 +26,16 @@ def _grouped(e: Expr) -> Expr | None:
         for part in sorted(quotients, key=str):
             assert isinstance(part, Op) and isinstance(part.args[1], Const)
             q, size = Var(f"{axis.name}_group"), int(part.args[1].value)
-            shared = {f: rewrite(f, lambda n, part=part, q=q: q if n == part else None) for f in factors(e.body)}
+            shared = {f: _with(f, part, q) for f in factors(e.body)}
             outside = [f for f, out in shared.items() if q.name in free_vars(out) and axis.name not in free_vars(out)]
             inside = [f for f in factors(e.body) if f not in outside]
             if outside and inside:
                 return _nested(e, axis, q, size, [shared[f] for f in outside], inside)
     return None
+
+
+def _with(e: Expr, part: Expr, q: Expr) -> Expr:
+    return rewrite(e, lambda n: q if n == part else None)
 
 
 def _is_quotient(e: Expr, axis: str) -> bool:

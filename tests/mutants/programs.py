@@ -17,7 +17,7 @@ from nautilus.check.sizes import spec_at
 from nautilus.check.sizes import variants as sizes_of
 from nautilus.core.errors import DiagnosticError, ScheduleError, UnsupportedError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Param, Reduce, walk
+from nautilus.core.expr.nodes import Expr, Param, Reduce, walk
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.index.simplify import bounds
 from nautilus.core.index.sizes import Extent
@@ -32,6 +32,7 @@ from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
+    ForOp,
     GlobalLoad,
     IndexOp,
     MapOp,
@@ -121,19 +122,27 @@ class Program:
 
 
 def with_more_rows(module: MemModule, kernel: str) -> MemModule:
-    """``module`` whose ``kernel`` computes rows of more blocks again: it must be right for any flags.
+    """``module`` whose ``kernel`` computes rows of more blocks again: it must be right for any flags and tests.
 
     Loops of these blocks may have no iteration, which no NaN of an input reaches.
     """
     (changed,) = (k for k in module.kernels if k.name == kernel)
     apart = _FEW if (bounds(changed.blocks)[1] or 0) < _FEW * _MANY else _MANY
+    found = {f.name for op in walk_ops(changed.body) if isinstance(op, ForOp) for f in op.results}
+    blocks: list[Expr] = []  # the condition of the blocks that are chosen, as the last load of flags has it
 
     def more(op: MemOp) -> tuple[MemOp, ...]:
-        if not isinstance(op, GlobalLoad) or op.result.type.dtype is not DType.BOOL or not op.buffer.endswith(_FLAGS):
-            return (op,)
-        loaded, chosen = (replace(op.result, name=f"{op.result.name}_{end}") for end in ("loaded", "chosen"))
-        cond = calc("eq", calc("mod", op.index[0], apart), 0)
-        return replace(op, result=loaded), IndexOp(chosen, cond), MapOp(op.result, "or", (loaded, chosen))
+        match op:
+            case GlobalLoad(result=r, buffer=name, index=(first, *_), mask=mask) if name.endswith(_FLAGS):
+                cond = calc("eq", calc("mod", first, apart), 0)
+                blocks.append(cond if mask is None else calc("and", cond, mask))
+                loaded, chosen = (replace(r, name=f"{r.name}_{end}") for end in ("loaded", "chosen"))
+                return replace(op, result=loaded), IndexOp(chosen, blocks[-1]), MapOp(r, "or", (loaded, chosen))
+            case MapOp(op="select", args=(cond, *values), result=r) if cond.name in found and r.type.dtype is DType.I32:
+                both, chosen = (replace(cond, name=f"{r.name}_{end}") for end in ("both", "chosen"))
+                tested = replace(op, args=(both, *values))
+                return IndexOp(chosen, blocks[-1]), MapOp(both, "or", (cond, chosen)), tested
+        return (op,)
 
     body = rebuild(changed.body, more)
     return replace(module, kernels=tuple(replace(k, body=body) if k is changed else k for k in module.kernels))

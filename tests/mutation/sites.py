@@ -2,7 +2,8 @@
 
 A site is a place in the text that an operator can change; an operator may have several variants there.  Some places
 are left out because a change there has no meaning at run time or changes speed only: annotations, docstrings, options
-of decorators, and ``strict=`` of ``zip``.  So are variants that exchange ``==`` and ``is``.
+of decorators, and ``strict=`` of ``zip``.  So are variants that exchange ``==`` and ``is``, and the last element in
+place of the first one of what has one element.
 """
 
 from __future__ import annotations
@@ -92,13 +93,14 @@ def sites(file: str) -> dict[tuple[int, int], list[Site]]:
     from cosmic_ray.ast import get_ast
 
     text = (ROOT / file).read_text("utf-8")
-    silent = _silent_spans(text)
+    silent, only = _silent_spans(text), _only_elements(text)
     counts = dict.fromkeys(_operators(), 0)
     out: dict[tuple[int, int], list[Site]] = {}
     for node in _nodes(get_ast(text)):
         for name, operator in _operators().items():
-            for start, _end in operator.mutation_positions(node):
-                if not any(a <= start < b for a, b in silent):
+            for n, (start, _end) in enumerate(operator.mutation_positions(node)):
+                last = name.endswith("NumberReplacer") and n == 1 and start in only  # the first element is the last one
+                if not last and not any(a <= start < b for a, b in silent):
                     out.setdefault(start, []).append(Site(file, start[0], start[1], name, counts[name]))
                 counts[name] += 1
     return dict(sorted(out.items()))
@@ -149,6 +151,27 @@ def _silent_spans(text: str) -> list[_Span]:
                 parts = [node.args[0]]
         out += [_span(p) for p in parts if p is not None]
     return out
+
+
+def _only_elements(text: str) -> frozenset[tuple[int, int]]:
+    """The places of each ``0`` in ``x[0]`` where a function asks whether ``x`` has one element."""
+    out = set[tuple[int, int]]()
+    for function in ast.walk(ast.parse(text)):
+        nodes = [*ast.walk(function)] if isinstance(function, ast.FunctionDef) else []
+        asked = set[str]()
+        for node in nodes:
+            match node:
+                case ast.Compare(
+                    left=ast.Call(func=ast.Name(id="len"), args=[x]),
+                    ops=[ast.Eq() | ast.NotEq()],
+                    comparators=[ast.Constant(value=1)],
+                ):
+                    asked.add(ast.dump(x))
+        for node in nodes:
+            match node:
+                case ast.Subscript(value=x, slice=ast.Constant(value=0) as zero) if ast.dump(x) in asked:
+                    out.add((zero.lineno, zero.col_offset))
+    return frozenset(out)
 
 
 def _span(node: Any) -> _Span:

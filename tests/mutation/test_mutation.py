@@ -12,7 +12,16 @@ import pytest
 from tests.mutation import campaign
 from tests.mutation.campaign import Campaign, chosen_for
 from tests.mutation.reach import FOLDERS, Reached, update, with_number
-from tests.mutation.sites import ROOMS, ROOT, Mutant, function_lines, imports, sources, statement_lines
+from tests.mutation.sites import (
+    ROOMS,
+    ROOT,
+    Mutant,
+    _only_elements,
+    function_lines,
+    imports,
+    sources,
+    statement_lines,
+)
 from tests.mutation.trial import Outcome, trial
 
 TEST = "tests/vr_tile/passes/hoist.vr"
@@ -158,6 +167,11 @@ def test_lines_of_functions() -> None:
 def test_statements() -> None:
     found = statement_lines("if a:\n    f(\n        b)\nelse:\n    c\n")
     assert {n: (r.start, r.stop) for n, r in found.items()} == {1: (1, 2), 2: (2, 4), 3: (2, 4), 5: (5, 6)}
+
+
+def test_the_first_element_of_one_is_the_last() -> None:
+    text = "def f(x, y):\n    if len(x) != 1 or len(y) > 1:\n        return y[0]\n    return x[0] + x[1]\n"
+    assert _only_elements(text) == {(4, 13)}
 
 
 def test_a_sample_is_drawn_once(tmp_path: Path) -> None:

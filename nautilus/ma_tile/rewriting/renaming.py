@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
 
-from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, rewrite
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Expr, Param, Ref, Var, free_vars, rewrite, substitute, walk
 from nautilus.core.index.simplify import Ranges, bounds, simplify
 from nautilus.core.ops import Kind, Rules, map_fields, map_regions
 from nautilus.core.records import dataclass
@@ -17,6 +18,8 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ConstOp, Frag, LetOp, MapOp, MemKernel, MemOp, Slot, TileSchedulerOp, walk_ops
 from nautilus.ma_tile.ir.traverse import bound, expressions, rebuild, variables
+
+_BEHIND = "behind"  # the number of blocks after this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +181,24 @@ def known_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
     if last is not None:
         out["block"] = (0, max(last - 1, 0))
     for name, e in kernel.decode:
-        low, high = bounds(e, out)
+        low, high = bounds(simplify(e, out), out)
+        if last is not None and (low is None or low < 0):  # as of a variable that falls from the last block to 0
+            behind = calc("sub", calc("sub", kernel.blocks, 1), Var(_BEHIND))
+            upwards, after = substitute(e, {"block": behind}), {**out, _BEHIND: (0, max(last - 1, 0))}
+            low = max((x for x in (low, bounds(simplify(upwards, after), after)[0]) if x is not None), default=None)
         if low is not None and high is not None:
             out[name] = (low, high)
     return out
+
+
+def launch_facts(kernel: MemKernel) -> tuple[Expr, ...]:
+    """Sizes are at least 1 in a block where the kernel has no blocks without them."""
+
+    def is_needed(p: Param) -> bool:
+        return simplify(rewrite(kernel.blocks, lambda n: integer(0) if n == p else None)) == integer(0)
+
+    sizes = {n for n in walk(kernel.blocks) if isinstance(n, Param) and n.most is not None}
+    return tuple(calc("ge", p, 1) for p in sorted(sizes, key=lambda p: p.name) if is_needed(p))
 
 
 def chosen_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:

@@ -60,7 +60,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import each_kernel, exchanged, rebuild, touch
-from nautilus.ma_tile.rewriting.renaming import chosen_ranges, known_ranges, uniform_ranges
+from nautilus.ma_tile.rewriting.renaming import chosen_ranges, known_ranges, launch_facts, uniform_ranges
 
 _GROUPS = (AsyncCopy, AsyncCommit, AsyncWait, TmaLoad)
 _PATHS = 4  # numbers of iterations of a chain of loops that have paths of their own
@@ -85,7 +85,7 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     smem = {s.name: s for s in kernel.smem}
     ranges = {**uniform_ranges(kernel), **known_ranges(kernel), **chosen_ranges(kernel)}
     touched = Touched(smem, exchanged(kernel.body))
-    work = _Sync(smem, ranges, touched, 32 * kernel.warps, kernel.team > 1)
+    work = _Sync(smem, ranges, launch_facts(kernel), touched, 32 * kernel.warps, kernel.team > 1)
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
         fewer, same = _without_commit(bare, n), _without_commit(body, n)
@@ -147,6 +147,7 @@ class _Chain:
 class _Sync:
     smem: dict[str, Smem]
     ranges: Mapping[str, tuple[int, int]]
+    facts: tuple[Expr, ...]
     touched: Touched
     threads: int  # of the block
     team: bool  # whether tensors in global memory are exchanged between blocks
@@ -254,6 +255,8 @@ class _Sync:
         for n in range(min(least, depth), depth + 1):
             if high is not None and n > max(high, 0):
                 break
+            if 0 < n < depth and simplify(calc("eq", hi, calc("add", lo, n)), self.ranges) == FALSE:
+                continue
             given = self._given(lo, hi, n, n == depth)
             states = [x.head for x in chain.loops]
             if n < depth:
@@ -298,7 +301,8 @@ class _Sync:
     def _between(self, lo: Expr, hi: Expr) -> tuple[int, float]:
         """The least and the largest number of iterations from ``lo`` to ``hi``, as far as they are known."""
         ends = hi.args if isinstance(hi, Op) and hi.op == "min" else (hi,)
-        trips = [bounds(simplify(calc("sub", e, lo), self.ranges), self.ranges) for e in ends]
+        gaps = (simplify(calc("sub", e, lo), self.ranges, self.facts) for e in ends)
+        trips = [bounds(e, self.ranges, self.facts) for e in gaps]
         return max(0, min(low or 0 for low, _ in trips)), min(inf if high is None else high for _, high in trips)
 
     def _replay(

@@ -569,3 +569,85 @@ module t target sm_90a {
 ; CHECK-NEXT: {{^ *barrier$}}
 ; CHECK-NEXT: ld.shared s
 ; CHECK-NOT: barrier
+
+; CASE: three iterations or none: no copy is outstanding after one or two
+; RUN: synchronize
+; ARCH: sm_80
+module product target sm_80 {
+  input A: f16[64, 64]
+  input B: f16[64, 16]
+  output C: f32[64, 16]
+  kernel product grid 2 warps 2 min_blocks 1 {
+    let part = block % 2 // min(1 - block // 2 * 8, 8)
+    layout #acc_i_n = reg(n:2x1, i:2x8, n:2x8, i:1x16) lane(n:4x2, i:8x1) warp(i:2x16, n:1x16)
+    layout #copy_i_k = reg(k:8x1) lane(k:2x8, i:16x1) warp(i:2x16)
+    layout #copy_k_n = reg(n:8x1) lane(n:2x8, k:16x1) warp(*:2)
+    layout #n_i = reg(n:4x1, i:2x16) lane(n:4x4, i:8x1) warp(i:2x8)
+    smem s_a : f16[i: 32, k: 16] stages 3 swizzle 32 pad 0 @ 0
+    smem s_b : f16[k: 16, n: 16] stages 3 swizzle 32 pad 0 @ 3072
+    smem out_C : f32[i: 32, n: 16] stages 1 swizzle 0 pad 16 @ 0
+    %zero = const 0.0 : f32[i: 32, n: 16] #acc_i_n
+    if part < 1 {
+      cp.async s_a[0] swizzle 32, A[part * 32 + i, k] vec 8 threads #copy_i_k
+      cp.async s_b[0] swizzle 32, B[k, n] vec 8 threads #copy_k_n
+    }
+    cp.commit
+    if part < 1 {
+      cp.async s_a[1] swizzle 32, A[part * 32 + i, k + 16] vec 8 threads #copy_i_k
+      cp.async s_b[1] swizzle 32, B[k + 16, n] vec 8 threads #copy_k_n
+    }
+    cp.commit
+    %c = for t in 0..part * -3 + 3 carry(%acc = %zero) {
+      if part * 3 + t < 1 {
+        cp.async s_a[(t + 2) % 3] swizzle 32, A[part * 32 + i, t * 16 + k + 32] vec 8 threads #copy_i_k
+        cp.async s_b[(t + 2) % 3] swizzle 32, B[t * 16 + k + 32, n] vec 8 threads #copy_k_n
+      }
+      cp.commit
+      %next = mma m16n8k16.f16 smem s_a[t % 3] swizzle 32, smem s_b[t % 3] swizzle 32 + %acc over k : f32[i: 32, n: 16] #acc_i_n
+      yield %next
+    }
+    st.shared out_C[0], %c vec 2
+    %c_rows = ld.shared out_C[0] vec 4 : f32[i: 32, n: 16] #n_i
+    st.global C[part * 32 + i, n], %c_rows vec 4
+  }
+}
+; CHECK: yield %next
+; CHECK-NOT: cp.wait
+
+; CASE: a block of a launch has a size of at least 1 and a number of at least 0, so that its loop runs
+; RUN: synchronize
+; ARCH: sm_80
+module product target sm_80 {
+  input A: f16[M, 64]
+  input B: f16[4096, 16]
+  output C: f32[M, 16]
+  param M: i32 <= 4096
+  kernel product grid (M + 31) // 32 warps 2 min_blocks 1 {
+    let i0 = (M + 31) // 32 - block - 1
+    layout #acc_i_n = reg(n:2x1, i:2x8, n:2x8, i:1x16) lane(n:4x2, i:8x1) warp(i:2x16, n:1x16)
+    layout #copy_i_k = reg(k:8x1) lane(k:2x8, i:16x1) warp(i:2x16)
+    layout #copy_k_n = reg(n:8x1) lane(n:2x8, k:16x1) warp(*:2)
+    layout #n_i = reg(n:4x1, i:2x16) lane(n:4x4, i:8x1) warp(i:2x8)
+    smem s_a : f16[i: 32, k: 16] stages 1 swizzle 32 pad 0 @ 0
+    smem s_b : f16[k: 16, n: 16] stages 1 swizzle 32 pad 0 @ 1024
+    smem out_C : f32[i: 32, n: 16] stages 1 swizzle 0 pad 16 @ 0
+    %zero = const 0.0 : f32[i: 32, n: 16] #acc_i_n
+    cp.async s_a[0] swizzle 32, A[i0 * 32 + i, k] where i0 * 32 + i < M vec 8 threads #copy_i_k
+    cp.commit
+    %c = for t in 0..min((M + 15) // 16, i0 * 2 + 2) carry(%acc = %zero) {
+      cp.async s_b[0] swizzle 32, B[t * 16 + k, n] vec 8 threads #copy_k_n
+      cp.commit
+      %next = mma m16n8k16.f16 smem s_a[0] swizzle 32, smem s_b[0] swizzle 32 + %acc over k : f32[i: 32, n: 16] #acc_i_n
+      yield %next
+    }
+    st.shared out_C[0], %c vec 2
+    %c_rows = ld.shared out_C[0] vec 4 : f32[i: 32, n: 16] #n_i
+    st.global C[i0 * 32 + i, n], %c_rows where i0 * 32 + i < M vec 4
+  }
+}
+; CHECK: cp.async s_a
+; CHECK-NOT: cp.commit
+; CHECK: for t in
+; CHECK: cp.wait 0
+; CHECK: yield
+; CHECK-NOT: cp.wait
