@@ -6,7 +6,7 @@ memory a row apart.  Where all states are linear (:mod:`nautilus.scalar.analysis
 loop over the steps a ``tile.seq`` loop, and ``tile-recurrences`` gives a block a tile of whole rows, whose tensors are
 read once.
 
-A few states that need each other (:mod:`nautilus.scalar.analysis.states.coupled_states`) are the elements of one vector,
+A few states that need each other (:mod:`nautilus.scalar.analysis.states.coupled_states`) are elements of one vector,
 ``h = A * h' + b``: filters of several steps, rotations, a level and its trend.
 
 Legality.  ``|a| <= 1`` is proved, as in ``chunk-recurrences``, so that no product of factors overflows.  A step that
