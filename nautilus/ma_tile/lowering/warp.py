@@ -24,6 +24,8 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.instruction_tables import MMA, operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
+from nautilus.ma_tile.ir.scan import state_matrix
+from nautilus.ma_tile.lowering.builder import Builder
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, plan_dots, unwidened
 from nautilus.ma_tile.lowering.exchange import (
     LOADS,
@@ -54,6 +56,8 @@ FEW_LINES, MANY_BLOCKS = 1 << 14, 512  # bytes of a tensor, and blocks that read
 MANY_ROWS = 32  # rows for which scaled matrices of bytes are copied ahead
 BYTES_AHEAD = 8  # of its elements that one thread copies at a time, at least
 _SLICES = "slices"  # the purpose of a slot with partial results
+THREADS = 1024  # that a multiprocessor has at once where blocks scan states: 64 registers each
+STEADY, VARYING = 32, 16  # states of a thread that these registers hold: with one matrix, and with one of each step
 
 
 def lower_warp_kernel(
@@ -75,9 +79,20 @@ def lower_warp_kernel(
         reason = f"its {b.warps} warps share memory, or do not share the work of {kernel.spread} blocks alike"
         raise ScheduleError(reason, kernel=kernel.name)
     return MemKernel(
-        kernel.name, blocks, b.warps, mapping.min_blocks, decode, dict(b.layouts),
+        kernel.name, blocks, b.warps, max(mapping.min_blocks, _beside(b)), decode, dict(b.layouts),
         tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span, spread=kernel.spread, team=kernel.team,
     )  # fmt: skip
+
+
+def _beside(b: Builder) -> int:
+    """How many blocks a multiprocessor has at once.
+
+    A block with a scan of states loads, computes and stores one after another, so that others fill the time; without
+    such a demand the register allocator interleaves the steps of a thread until few blocks fit.
+    """
+    scans = [op for op in b.blocks[0] if isinstance(op, ma.ScanOp) and op.states is not None]
+    fit = [b.layouts[op.arg.layout].registers <= (STEADY if state_matrix(op).steady else VARYING) for op in scans]
+    return max(1, THREADS // (32 * b.warps)) if scans and all(fit) else 1
 
 
 class _WarpLowering(Lowering):

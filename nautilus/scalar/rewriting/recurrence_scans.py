@@ -23,8 +23,8 @@ from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.tiles import ceil_pow2, floor_pow2
-from nautilus.scalar.analysis.states.coupled_states import CoupledStates, coupled_states
-from nautilus.scalar.analysis.states.linear_states import linear_states, steps_back
+from nautilus.scalar.analysis.states.coupled_states import CoupledStates, coupled_states, states_apart
+from nautilus.scalar.analysis.states.linear_states import steps_back
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, extent, statements
 from nautilus.scalar.rewriting import nest
@@ -87,7 +87,7 @@ class _Emitter:
         self.stores = [s for _, s in statements(form.step.body) if isinstance(s, Store)]
         self.locals = {s.buffer: unused(f"{s.buffer}__row", known) for s in self.stores}
         self.written = {s.buffer: s.index for s in self.stores}
-        states = None if linear_states(form) else coupled_states(form)
+        states = coupled_states(form) if states_apart(form) is None else None
         rows = () if states is None else states.rows
         self.rows_of = {r.store.buffer: n for n, r in enumerate(rows) if r.store is not None}
         self.states = {s.buffer for s in self.stores if any(ld.buffer == s.buffer for ld in loads(s.value))}

@@ -68,14 +68,16 @@ class StateTile:
                 continue
             here = factor if isinstance(factor, Const) else self.shown(self.put(factor))
             at: tuple[Expr, ...] = (*(Var(a) for a, _ in self.axes[:-1]), before, integer(n))
-            term = Op("mul", (here, Load(self.name, at, dtype, self.span)), dtype)
+            state = Load(self.name, at, dtype, self.span)
+            term = state if here == number(1, dtype) else Op("mul", (here, state), dtype)
             terms = term if terms is None else Op("add", (terms, term), dtype)
         rest = self.shown(self.put(row.rest))
         if terms is None:
             return rest
         size = self.axes[-1][1]
         follows = calc("lt", step, size - 1) if self.reverse else calc("ge", step, 1)
-        return Op("add", (calc("select", follows, terms, number(0, dtype)), rest), dtype)
+        moved = calc("select", follows, terms, number(0, dtype))
+        return moved if rest == number(0, dtype) else Op("add", (moved, rest), dtype)
 
     def shown(self, e: Expr) -> Expr:
         """``e``, and 0 after the last step."""

@@ -22,8 +22,10 @@ from nautilus.core.index.simplify import FALSE, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.states.linear_states import (
+    State,
     left_out,
     linear_part,
+    linear_states,
     other_part,
     steps_back,
     within_step,
@@ -32,7 +34,7 @@ from nautilus.scalar.analysis.states.linear_states import (
 from nautilus.scalar.analysis.states.recurrences import Form
 from nautilus.scalar.ir import Store, expressions, extent, statements
 
-MOST = 3  # columns, and rows
+LEAST, MOST = 2, 3  # rows
 _VARYING = 2  # columns where factors differ from step to step, so that a map of steps has a matrix
 
 
@@ -79,6 +81,17 @@ class CoupledStates:
         return all(f is None or isinstance(f, Const) for r in self.rows for f in r.factors)
 
 
+def states_apart(form: Form) -> tuple[State, ...] | None:
+    """The states of a recurrence that do not need each other, and that no other tensor reads at an earlier step."""
+    found, written = linear_states(form), {s.buffer: s.index for _, s in statements(form.step.body)}
+    for _, s in statements(form.step.body) if found is not None else ():
+        own = s.buffer if any(x.name == s.buffer for x in found or ()) else None
+        reads = [ld for e in expressions(s) for ld in loads(e) if ld.buffer in written and ld.buffer != own]
+        if any(steps_back(form, written, ld) != 0 for ld in reads):
+            return None
+    return found
+
+
 def coupled_states(form: Form) -> CoupledStates | None:
     """The states of a recurrence whose steps are stores of single numbers; None where they are not such states."""
     found = list(statements(form.step.body))
@@ -97,7 +110,7 @@ def coupled_states(form: Form) -> CoupledStates | None:
     columns = tuple(Column(n, back) for n in stores for back in range(1, furthest.get(n, 0) + 1))
     readers = [n for n, s in stores.items() if any(backs[ld] for e in expressions(s) for ld in loads(e) if ld in backs)]
     extra = [n for n in readers if not furthest.get(n)]
-    if not columns or len(columns) + len(extra) > MOST:
+    if not columns or not LEAST <= len(columns) + len(extra) <= MOST:
         return None
     dtypes = {s.value.dtype for n, s in stores.items() if furthest.get(n) or n in readers}
     dtype = next(iter(dtypes))

@@ -82,7 +82,7 @@ class SortTerms:
             return program
         found = {d.name: (d, s) for d in find_defs(program).values() if (s := _sortable(program, d)) is not None}
         sums = [(d, s) for d, s in found.values() if not in_one_pass(d)]
-        ordered = {s.order for _, s in sums if self.always or gains(s, [d for d, x in sums if x.order == s.order])}
+        ordered = {s.order for _, s in sums if self.always or gains([x for x in sums if x[1].order == s.order])}
         orders: dict[tuple[Expr, int], _Order] = {}
         out = program
         for d, s in found.values():
@@ -165,9 +165,9 @@ def _by_key(d: Def, k: Keyed) -> _Sortable | None:
     return _Sortable(rows, axis, key, rest)
 
 
-def gains(s: _Sortable, sums: Sequence[Def]) -> bool:
+def gains(sums: Sequence[tuple[Def, _Sortable]]) -> bool:
     """Whether the order of the rows takes clearly less time than two scatters of the terms of each of ``sums``."""
-    others = sum(s.others(d) for d in sums)
+    others, s = sum(x.others(d) for d, x in sums), sums[0][1]
     scatters = s.number * others * TERM + s.elements * others * RESULT
     return KERNELS * LAUNCH + s.seconds_of(s.chunk) < GAIN * scatters
 

@@ -12,7 +12,7 @@ and reads nothing that other kernels make from it.  Kernels between the two that
 Nests are at most :data:`MOST`, so that a thread has registers for all of them.
 
 Two scans of tiles (``scan-tiles``) are one kernel where they read a tensor in common, or one reads the other, in its
-own step alone.
+own step alone.  Those of states that need each other stay alone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from nautilus.core.expr.nodes import Load, Var, loads
 from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of, writes_of
+from nautilus.scalar.analysis.states.coupled_states import states_apart
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, expressions, statements
 from nautilus.scalar.passes.recurrences.scan_tiles import fits_tile
 from nautilus.scalar.rewriting import nest, substituted
+from nautilus.scalar.rewriting.recurrence_scans import scan_form
 
 MOST = 24
 
@@ -90,6 +92,8 @@ def _pair(kernels: Sequence[Kernel], n: int, m: int, first: _Steps, second: _Ste
     scans = first.step.kind.is_scan
     if scans and not (_share(a, b) and fits_tile(first.step, (*first.step.body, *second.step.body))):
         return None
+    if scans and not (_apart(a) and _apart(b)):
+        return None
     between, later, made = list[Kernel](), list[Kernel](), set(writes_of(a))
     for k in kernels[n + 1 : m]:
         follows = not made.isdisjoint(reads_of(k))
@@ -112,6 +116,12 @@ def _directions(step: str, body: Sequence[Stmt]) -> set[int]:
     """How positions in memory move from step to step."""
     found = (linear(e).slope(step) for s in body if isinstance(s, Store) for e in s.index)
     return {slope for slope in found if slope}
+
+
+def _apart(scan: Kernel) -> bool:
+    """Whether the states of ``scan`` do not need each other: the steps of others are one scan of all of them."""
+    form = scan_form(scan)
+    return form is not None and states_apart(form) is not None
 
 
 def _share(a: Kernel, b: Kernel) -> bool:

@@ -6,7 +6,7 @@ memory a row apart.  Where all states are linear (:mod:`nautilus.scalar.analysis
 loop over the steps a ``tile.seq`` loop, and ``tile-recurrences`` gives a block a tile of whole rows, whose tensors are
 read once.
 
-A few states that need each other (:mod:`nautilus.scalar.analysis.states.coupled_states`) are the elements of one vector,
+A few states that need each other (:mod:`nautilus.scalar.analysis.states.coupled_states`) are elements of one vector,
 ``h = A * h' + b``: filters of several steps, rotations, a level and its trend.
 
 Legality.  ``|a| <= 1`` is proved, as in ``chunk-recurrences``, so that no product of factors overflows.  A step that
@@ -31,8 +31,8 @@ from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.analysis.states.coupled_states import MOST as MOST_STATES
-from nautilus.scalar.analysis.states.coupled_states import CoupledStates, Row, coupled_states, may_combine
-from nautilus.scalar.analysis.states.linear_states import State, linear_states, steps_back
+from nautilus.scalar.analysis.states.coupled_states import CoupledStates, Row, coupled_states, may_combine, states_apart
+from nautilus.scalar.analysis.states.linear_states import State, steps_back
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, expressions, extent, statements
 from nautilus.scalar.passes.recurrences.chunk_recurrences import bounded
@@ -64,7 +64,7 @@ class ScanTiles(CertifyingPass[Program]):
             states, coupled = scan_states(form), coupled_scan(form)
             if states is not None and all(bounded(program, form, s, given) for s in states):
                 certificates.extend(map(_certificate, states))
-            elif coupled is not None:
+            elif states is None and coupled is not None:
                 certificates.extend(_of_row(r) for r in coupled.rows if r.store is not None)
             else:
                 return k
@@ -82,16 +82,7 @@ def scan_states(form: Form) -> tuple[State, ...] | None:
     ):
         return None
     names = [s.buffer for _, s in found]
-    states = linear_states(form) if len(set(names)) == len(names) else None
-    if states is None:
-        return None
-    written = {s.buffer: s.index for _, s in found}
-    own = {s.name for s in states}
-    for _, s in found:
-        reads = [ld for e in expressions(s) for ld in loads(e) if ld.buffer in written]
-        if any(steps_back(form, written, ld) != 0 and not (ld.buffer == s.buffer and s.buffer in own) for ld in reads):
-            return None
-    return states
+    return states_apart(form) if len(set(names)) == len(names) else None
 
 
 def coupled_scan(form: Form) -> CoupledStates | None:
