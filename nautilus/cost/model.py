@@ -27,7 +27,7 @@ from nautilus.cost.estimates import estimated
 from nautilus.cost.latency import REGISTER, loads_ahead
 from nautilus.cost.registers import estimate_registers
 from nautilus.cost.traffic import KEPT, Traffic, traffic
-from nautilus.cost.work import Counts, Numbers, Work, count
+from nautilus.cost.work import MOST_TILES, Counts, Numbers, Work, count
 from nautilus.ma_tile.ir.dependent_launch import GridWait
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.targets.limits import Limits, limits
@@ -90,11 +90,15 @@ class Estimate:
         return out
 
 
-def estimate(ma_module: MemModule, arch: str, registers: Sequence[int] = ()) -> Estimate:
-    """The estimate of ``ma_module`` on ``arch``; ``registers``: of its kernels, where they were estimated before."""
+def estimate(ma_module: MemModule, arch: str, registers: Sequence[int] = (), most: int = MOST_TILES) -> Estimate:
+    """The estimate of ``ma_module`` on ``arch``; ``registers``: of its kernels, where they were estimated before.
+
+    ``most``: tiles of a kernel that are evaluated one by one.
+    """
     m, target = machine(arch), limits(arch)
     found = registers or [estimate_registers(k, target) for k in ma_module.kernels]
-    return together((_kernel(ma_module, k, n, m, target) for k, n in zip(ma_module.kernels, found, strict=True)), arch)
+    kernels = (_kernel(ma_module, k, n, m, target, most) for k, n in zip(ma_module.kernels, found, strict=True))
+    return together(kernels, arch)
 
 
 def together(kernels: Iterable[KernelEstimate], arch: str) -> Estimate:
@@ -104,8 +108,10 @@ def together(kernels: Iterable[KernelEstimate], arch: str) -> Estimate:
     return Estimate(seconds, sum(k.dram_bytes for k in found), sum(k.flops for k in found), found)
 
 
-def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, target: Limits) -> KernelEstimate:
-    work, apart = count(module, kernel), kernel.spread
+def _kernel(
+    module: MemModule, kernel: MemKernel, registers: int, m: Machine, target: Limits, most: int
+) -> KernelEstimate:
+    work, apart = count(module, kernel, most), kernel.spread
     resident = occupancy(kernel, registers, target)
     persistent = work.order != "none"
     blocks = _blocks(work, kernel, m) if persistent else work.tiles

@@ -78,23 +78,23 @@ TABLE = 4 << 10  # bytes of a table that L1 holds, from which elements are read 
 SHIFTED = 6.0  # instructions of a vector that is made from two
 
 
-def count(module: MemModule, kernel: MemKernel) -> Work:
-    """The work of ``kernel`` for each of its tiles."""
-    return Counter(module, kernel).run()
+def count(module: MemModule, kernel: MemKernel, most: int = MOST_TILES) -> Work:
+    """The work of ``kernel`` for each of its tiles, of which the first ``most`` represent all others."""
+    return Counter(module, kernel, most).run()
 
 
 class Counter:
     """Traverses the ops of a kernel once, each loop body at its middle iteration, and adds the work of each op."""
 
-    def __init__(self, module: MemModule, kernel: MemKernel) -> None:
-        self.module, self.kernel = module, kernel
+    def __init__(self, module: MemModule, kernel: MemKernel, most: int = MOST_TILES) -> None:
+        self.module, self.kernel, self.most = module, kernel, most
         self.shapes = {b.name: with_strides(b) for b in module.buffers}
         self.smem = {s.name: s for s in kernel.smem}
         tiles = next((op for op in ma.walk_ops(kernel.body) if isinstance(op, TileSchedulerOp)), None)
         cluster = kernel.cluster if tiles is not None else 1  # one tile of the scheduler serves a whole cluster
         total = estimated(tiles.count if tiles is not None else kernel.blocks, {})
         self.tiles = max(1, int(total) * cluster)
-        number = np.arange(min(self.tiles, MOST_TILES), dtype=np.int64)
+        number = np.arange(min(self.tiles, self.most), dtype=np.int64)
         self.env: dict[str, Any] = {"block": number, CONSUMER: np.asarray(0)}
         if tiles is not None:
             self.env = {tiles.var: number // cluster, tiles.iteration: np.asarray(0), CONSUMER: np.asarray(0)}
@@ -146,7 +146,7 @@ class Counter:
         return Work(
             self.tiles, self.counts, self.reads.boxes, units, self.warps, self._separate_tiles(consumers), self.order,
             bool(consumers), self._ordered(consumers), pipelined, self.pipelines, max(1.0, self.iteration_bytes),
-            min(self.tiles, MOST_TILES), self.kernel.cluster if shares_loads(self.kernel) else 1,
+            min(self.tiles, self.most), self.kernel.cluster if shares_loads(self.kernel) else 1,
             self.waits, frozenset(self.stored), self.plain.moved, self.plain.gathered, self.plain.anywhere,
         )  # fmt: skip
 
@@ -158,7 +158,7 @@ class Counter:
         pipelined = max(sum(self.pipeline_bytes().values()), r.consumers * sum(self.unpipelined.values()))
         return Work(
             self.tiles, self.counts, self.reads.boxes, r.consumers, self.warps, False, self.order, False, False,
-            pipelined, self.pipelines, max(1.0, self.iteration_bytes), min(self.tiles, MOST_TILES), 1,
+            pipelined, self.pipelines, max(1.0, self.iteration_bytes), min(self.tiles, self.most), 1,
             self.waits, frozenset(self.stored), self.plain.moved, self.plain.gathered, self.plain.anywhere, True,
         )  # fmt: skip
 
@@ -235,7 +235,7 @@ class Counter:
         Of the copies of later iterations, and of a split-K warp, it is the share of the iterations of the loop.
         """
         if self.iterations is not None and self.iterations[0] in free_vars(cond) and (copies or self.private > 1):
-            found = within_loop(cond, env, *self.iterations, MOST_TILES * (64 if self.private > 1 else 1))
+            found = within_loop(cond, env, *self.iterations, self.most * (64 if self.private > 1 else 1))
             if found is not None:
                 return found[0], found[1] if copies and np.all(found[0]) else env
         return np.asarray(estimated(cond, env), dtype=np.float64), env

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nautilus.core.buffers import Space
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
-from nautilus.core.schedule import CopyPlan, Schedule
+from nautilus.core.schedule import CopyPlan, PackPlan, Schedule, SplitPlan
 from nautilus.passes.recurrences import decide_between, derive_between
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.operands.rematerialise import Rematerialise
@@ -91,3 +91,18 @@ def test_each_part_has_its_scatters() -> None:
 
     made, _ = decide_between(decide, program, given, NO_FALLBACKS)
     assert [s.scatters for s in told if s is not None] == [("A",)] and made.scatters == ("Y",)
+
+
+def test_a_decision_that_regroups_kernels_leaves_the_axes_of_a_part_open() -> None:
+    packs, splits = (PackPlan("Y", "i_group", 4),), (SplitPlan("Y", "i", 2, 4),)
+
+    def decide(part: Program, schedule: Schedule | None, known: Fallbacks) -> tuple[Schedule, Fallbacks]:
+        return Schedule(inline=("A",), packs=packs, splits=splits), known
+
+    whole = parse_program(BETWEEN)
+    kept, _ = decide_between(decide, whole, None, NO_FALLBACKS)
+    assert kept.packs == packs and kept.splits == splits
+    left, _ = decide_between(decide, whole, None, NO_FALLBACKS, regroups=True)
+    assert left == Schedule(inline=("A",))
+    given, _ = decide_between(decide, whole, Schedule(packs=(), splits=splits), NO_FALLBACKS, regroups=True)
+    assert given.packs == () and given.splits == splits

@@ -21,6 +21,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.schedule.dispatch import Dispatch, SizeFact, Threshold, chosen, compared, leaves
 from nautilus.cost.model import KernelEstimate, estimate, together
 from nautilus.cost.registers import estimate_registers
+from nautilus.cost.work import MOST_TILES
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes, sizes_of
 from nautilus.passes.manager import divided
@@ -85,21 +86,21 @@ class Predictions:
         self._equal = dict[Same, Same]()
         self._first = dict[str, list[Same]]()
         self._registers = dict[Same, int]()
-        self._known = dict[tuple[Same, tuple[tuple[str, int], ...]], KernelEstimate]()
+        self._known = dict[tuple[Same, int, tuple[tuple[str, int], ...]], KernelEstimate]()
 
-    def seconds(self, module: MemModule, sizes: Point) -> float:
-        """Predicted seconds of ``module`` at ``sizes``."""
-        return together((self._kernel(alone, sizes) for alone in divided(module).alone), self.arch).seconds
+    def seconds(self, module: MemModule, sizes: Point, tiles: int = MOST_TILES) -> float:
+        """Predicted seconds of ``module`` at ``sizes``, by the first ``tiles`` of each kernel."""
+        return together((self._kernel(alone, sizes, tiles) for alone in divided(module).alone), self.arch).seconds
 
-    def _kernel(self, alone: MemModule, sizes: Point) -> KernelEstimate:
+    def _kernel(self, alone: MemModule, sizes: Point, tiles: int) -> KernelEstimate:
         """The estimate of the only kernel of ``alone``."""
         same, named = self._first_equal(alone), sizes_of(alone)
         own = {name: size for name, size in sizes.items() if name in named}
-        key = (same, tuple(own.items()))
+        key = (same, tiles, tuple(own.items()))
         if key not in self._known:
             if same not in self._registers:
                 self._registers[same] = estimate_registers(alone.kernels[0], limits(self.arch))
-            (self._known[key],) = estimate(at_sizes(alone, own), self.arch, (self._registers[same],)).kernels
+            (self._known[key],) = estimate(at_sizes(alone, own), self.arch, (self._registers[same],), tiles).kernels
         return self._known[key]
 
     def _first_equal(self, alone: MemModule) -> Same:
@@ -117,13 +118,15 @@ class Predictions:
 class Predicted:
     """Predicted seconds of every candidate at any sizes; infinite where it is not legal.
 
-    ``whole``: the sizes of a point with those of other dims that follow from them.
+    ``whole``: the sizes of a point with those of other dims that follow from them.  ``tiles`` of each kernel are
+    evaluated.
     """
 
     def __init__(
-        self, candidates: Sequence[Candidate], predictions: Predictions, whole: Callable[[Point], Point] = dict
+        self, candidates: Sequence[Candidate], predictions: Predictions, whole: Callable[[Point], Point] = dict,
+        tiles: int = MOST_TILES,
     ) -> None:  # fmt: skip
-        self.candidates, self.predictions, self.whole = candidates, predictions, whole
+        self.candidates, self.predictions, self.whole, self.tiles = candidates, predictions, whole, tiles
         self.known = dict[tuple[int, tuple[int, ...]], float]()
 
     def of(self, n: int, sizes: Point) -> float:
@@ -135,7 +138,8 @@ class Predicted:
         key = (n, tuple(sizes.values()))
         if key not in self.known:
             c = self.candidates[n]
-            self.known[key] = log(self.predictions.seconds(c.module, self.whole(sizes))) if c.holds(sizes) else inf
+            holds = c.holds(sizes)
+            self.known[key] = log(self.predictions.seconds(c.module, self.whole(sizes), self.tiles)) if holds else inf
         return self.known[key]
 
     def most(self, n: int, size: str) -> int:

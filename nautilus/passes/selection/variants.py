@@ -4,12 +4,12 @@ One schedule does not serve all sizes: few rows leave multiprocessors idle unles
 need large tiles, and a short row stays in registers.  A *variant* is the whole spec under one schedule.  Its sizes stay
 runtime sizes.  It is right at every size at which its facts hold, and most variants have none.
 
-1. The planner plans the spec at a few fixed sizes (:data:`PLANNED`).  Each schedule that it finds is applied to the
-   spec with runtime sizes.  Where it is refused there, because the program has other definitions at small sizes, the
-   spec is planned with runtime sizes which have the small ones as bounds; at large sizes, the kernels that both
-   programs have take the plans of the refused schedule.  The planner also plans the spec with runtime sizes under
-   other bounds (:mod:`.size_facts`).
-2. The cost model predicts every variant on a grid of sizes (:data:`GRID`), and :mod:`.dispatch_tree` makes a tree.
+1. The planner plans the spec at a few fixed sizes (:mod:`nautilus.passes.trials.sizes`).  Each schedule that it finds
+   is applied to the spec with runtime sizes.  Where it is refused there, because the program has other definitions at
+   small sizes, the spec is planned with runtime sizes which have the small ones as bounds; at large sizes, the kernels
+   that both programs have take the plans of the refused schedule.  The planner also plans the spec with runtime sizes
+   under other bounds (:mod:`.size_facts`).
+2. The cost model predicts every variant on a grid of sizes, and :mod:`.dispatch_tree` makes a tree.
 3. Where rows are whole vectors only at some sizes, and the kernels differ under that fact, the first two steps are done
    again under it; the launcher tests first whether it holds.
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import permutations, product
+from itertools import islice, permutations, product
 from math import inf, lcm, prod
 
 from nautilus.core.errors import AssemblerError, DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
@@ -47,10 +47,8 @@ from nautilus.passes.selection.dispatch_tree import (
     decision_tree,
     kept,
 )
+from nautilus.passes.trials.sizes import Effort
 
-#: number of varied dims -> sizes for which the planner makes schedules, along each of them
-PLANNED = {1: (1, 16, 64, 192, 256, 1024, 4096, 16384, 65536), 2: (16, 256, 4096), 3: (16, 2048)}
-BATCHES = (1, 64)  # of three varied dims, the sizes of the first one for which it does, instead of those
 FEW = 1024  # up to this size of one varied dim, it also does between two sizes whose schedules differ
 #: bounds of the other sizes of a recurrence, under which its positions may leave the GPU idle: with bounds of the steps
 #: too, and alone
@@ -59,12 +57,6 @@ POSITIONS = (8, 16, 32, 64, 128, 256)  # the same, where the number of steps is 
 LONE = (1, 4096)  # sizes for which it makes schedules beside those, of two varied dims in either order
 LONG = 65536  # length of a reduced dim for which it does, with each of these sizes of the other one
 BESIDE = (1, 64)
-#: number of varied dims -> sizes at which variants are compared, along each of them
-GRID = {
-    1: (1, 4, 16, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 1 << 20),
-    2: (1, 16, 128, 1024, 8192, 65536),
-    3: (1, 32, 512, 8192),
-}
 MOST_POINTS = 400  # sizes at which variants are compared, with the bounds of candidates; each takes about 0.05 s
 GENERAL = "general"  # name of the variant that a compilation without variants would have
 UNALIGNED = "unaligned"  # name of the variant for tensors at any addresses
@@ -134,11 +126,14 @@ def _sized(
 ) -> Variants | None:  # fmt: skip
     """The variants by sizes; None where one schedule serves all of them."""
     refused = without_accepted(general.refused, general.context.fallbacks.spilling)
-    schedules = _Schedules(replace(request, refused=refused), spec, compile_one)
+    assert general.context.schedule is not None
+    effort = Effort.of(general.context.schedule, general.modules[MA_TILE.name], len(size_facts.varied(spec)))
+    schedules = _Schedules(replace(request, refused=refused), spec, compile_one, effort)
     candidates, bounds = list[Candidate](), {d.name: d.bound or MAX_DIM for d in size_facts.varied(spec)}
     times = Predicted(
-        candidates, predictions, partial(size_facts.with_given, spec, set(size_facts.given_by_others(spec)))
-    )
+        candidates, predictions, partial(size_facts.with_given, spec, set(size_facts.given_by_others(spec))),
+        effort.tiles,
+    )  # fmt: skip
 
     def add(found: Iterable[Candidate], to: Sequence[int] = ()) -> list[int]:
         """``to`` and the numbers of ``found``, candidates from now on, without what the first one beats."""
@@ -148,15 +143,16 @@ def _sized(
 
     members = add(_Family(general, schedules, (), without).candidates())
     divisors = tuple(f for f in size_facts.whole_vectors(spec) if f.size in bounds)
-    points = [*_points(spec, _grids(spec, GRID, candidates))]
+    points = [*_points(spec, _grids(spec, effort.grid, candidates))]
+    most = effort.variants(request.variants)
     chosen: list[int] = members
     tree: Dispatch = 0
     if len(members) > 1:
-        chosen = kept(times, points, members[0], members[1:], request.variants)
+        chosen = kept(times, points, members[0], members[1:], most)
         tree = decision_tree(times, points, chosen, bounds)
     if divisors:
         family = _Family(general, schedules, divisors, without)
-        tree = _divided(tree, times, spec, family, chosen, add, request.variants, bounds)
+        tree = _divided(tree, times, spec, family, chosen, add, most, bounds)
     used = list(dict.fromkeys(x.variant for x in leaves(tree)))
     if used == [0]:
         return None
@@ -191,11 +187,11 @@ def _divided(
     if not members:
         return tree
     by = {f.size: f.multiple for f in family.facts}
-    points = [*_points(spec, _grids(spec, GRID, times.candidates, by))]
+    points = [*_points(spec, _grids(spec, family.schedules.effort.grid, times.candidates, by))]
     before = best(times, points, chosen)
     if before - best(times, points, [*chosen, *members]) < SAVES:
         return tree
-    members = add(family.others(), members)
+    members = add(family.others() if family.schedules.effort.whole else (), members)
     own = kept(times, points, members[0], members[1:], most)
     if before - best(times, points, own) < SAVES:
         return tree
@@ -213,17 +209,17 @@ def _variant(c: Candidate, name: str) -> Variant:
 class _Schedules:
     """The schedules of the planner at fixed sizes; each is made once."""
 
-    def __init__(self, request: Request, spec: Spec, compile_one: Compile) -> None:
+    def __init__(self, request: Request, spec: Spec, compile_one: Compile, effort: Effort) -> None:
         self.plain = replace(request, lookup=None, variants=1, until=MA_TILE.name)
-        self.spec, self.compile_one = spec, compile_one
+        self.spec, self.compile_one, self.effort = spec, compile_one, effort
         self.found = dict[tuple[str, str], Schedule | None]()
 
     def points(self) -> Iterator[tuple[str, Point]]:
         """The sizes, with their names."""
-        grids = [_grids(self.spec, PLANNED), *self._lone()]
+        grids = [_grids(self.spec, self.effort.planned), *(self._lone() if self.effort.whole else ())]
         if len(grids[0]) == 3:
             first = size_facts.varied(self.spec)[0]
-            grids[0][first.name] = _steps(first, BATCHES)
+            grids[0][first.name] = _steps(first, self.effort.batches)
         before: Point = {}
         for sizes in (p for g in grids for p in _points(self.spec, g)):
             yield from self._between(before, sizes)
@@ -244,7 +240,7 @@ class _Schedules:
 
     def _between(self, low: Point, high: Point) -> Iterator[tuple[str, Point]]:
         """The power of 2 in the middle between two small sizes of the only varied dim whose schedules differ."""
-        if len(high) != 1 or len(low) != 1 or max(high.values()) > FEW:
+        if not self.effort.whole or len(high) != 1 or len(low) != 1 or max(high.values()) > FEW:
             return
         first, last = (self.fixed(_name(x), x, SCALAR.name) for x in (low, high))
         (dim,) = size_facts.varied(self.spec)
@@ -305,10 +301,12 @@ class _Family:
         rows = scans.union(*(rule(self.first.module) for rule in (size_facts.read_again, size_facts.whole_rows)))
         rows -= size_facts.steps(self.schedules.spec)  # these have other bounds
         short = [d for d in size_facts.varied(self.schedules.spec) if d.name in rows]
+        effort = self.schedules.effort
+        ends = effort.some(size_facts.BOUNDS)
         others = [
             *(self._fixed(self.first, name, sizes) for name, sizes in self.schedules.points()),
-            *self._bounded(),
-            *(self._made(f"{self.begin}{d.name}_to_{f.most}", (f,)) for d in short for f in size_facts.bounds(d)),
+            *islice(self._bounded(), effort.bounded),
+            *(self._made(f"{self.begin}{d.name}_to_{f.most}", (f,)) for d in short for f in size_facts.bounds(d, ends)),
             *self._chunked(scans),
             *self._counted(),
         ]
@@ -330,7 +328,7 @@ class _Family:
                 tuple(f for o in others for f in size_facts.bounds(o, (n,))) for n in (FEW_POSITIONS, SOME_POSITIONS)
             )
             yield from (self._made(f"{self.begin}{x}", f, known=False) for x, f in (("few", few), ("some", some)) if f)
-            for f in size_facts.bounds(d, among):
+            for f in size_facts.bounds(d, self.schedules.effort.some(among)):
                 name = f"{self.begin}{d.name}_to_{f.most}_chunked"
                 yield self._made(name, (f,), known=d.name not in steps)
                 if few and f.most is not None and f.most >= FEW:
