@@ -274,11 +274,10 @@ class _Body:
         ordered = tuple(sorted(names, key=self.order.__getitem__))
         if list(ordered) != names:
             text = f"{text}.permute({', '.join(str(names.index(n)) for n in ordered)})"
-        return (
-            Value(text, ordered, source.dtype, source.fixed)
-            if text == source.text
-            else self.w.emit(text, ordered, source.dtype, source.fixed)
-        )
+        if text == source.text:
+            return Value(text, ordered, source.dtype, source.fixed)
+        fixed = source.fixed and all(v is None or v.fixed for v in values)
+        return self.w.emit(text, ordered, source.dtype, fixed)
 
     def gather(self, e: Load, source: Value, shape: Sequence[int]) -> Value:
         values = [self.value(i) for i in e.index]
@@ -286,7 +285,8 @@ class _Body:
         index = []
         for v, n in zip(values, shape, strict=True):
             index.append(v.text if v.is_number else f"{self.line_up(v, names)}.clamp(0, {n - 1})")
-        return self.w.emit(f"{source.text}[{', '.join(index)}]", names, source.dtype, source.fixed)
+        fixed = source.fixed and all(v.fixed for v in values)
+        return self.w.emit(f"{source.text}[{', '.join(index)}]", names, source.dtype, fixed)
 
     def shape(self, name: str) -> tuple[int, ...]:
         tensor = self.w.spec.tensors.get(name)

@@ -25,12 +25,13 @@ from nautilus.core.index.linear import linear
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.rowwise.elementwise import WASTE, WASTE_BESIDE, fitting
-from nautilus.scalar.analysis.contractions.dense import lanes_of
+from nautilus.scalar.analysis.contractions.dense import lanes_of, multiplies_lanes
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.targets.limits import VECTOR_BYTES, WORD
 
 SHIFTS = 16  # displacements of a thread
+MOST_STEP = 4  # elements between displacements, at most: further apart their windows share few elements
 TOGETHER = 4  # neighbouring positions of a thread, at most
 HELD = 64  # results of a thread
 MEMBERS = 4  # results of a thread along an axis that an operand lacks
@@ -54,7 +55,7 @@ def plan_of(
     if lane is None or lane not in grid or extents[lane] < LANES // 2:
         return None
     shifts = _shifts(sums, lane, extents)
-    shared = shifts or _members(sums, lane, extents)
+    shared = shifts or (_members(sums, lane, extents) if all(map(multiplies_lanes, sums)) else {})
     if not shared or not {*shared} <= {*grid}:
         return None
     vec = max(1, min(TOGETHER, HELD // (len(sums) * prod(shared.values())))) if not shifts else TOGETHER
@@ -79,7 +80,9 @@ def _shifts(sums: Sequence[Def], lane: str, extents: Mapping[str, int]) -> dict[
     read = [ld for _, ld in _operands(sums)]
     for ld in read:
         form = linear(ld.index[-1])
-        moved = [x for x in free_vars(ld.index[-1]) if x != lane and abs(form.slope(x)) == 1 and x in extents]
+        moved = [
+            x for x in free_vars(ld.index[-1]) if x != lane and 0 < abs(form.slope(x)) <= MOST_STEP and x in extents
+        ]
         if len(moved) == 1 and any(moved[0] not in free_vars(other) for other in read):
             return {moved[0]: _whole(extents[moved[0]], SHIFTS)}
     return {}
@@ -97,9 +100,13 @@ def _members(sums: Sequence[Def], lane: str, extents: Mapping[str, int]) -> dict
 
 
 def _whole(extent: int, most: int) -> int:
-    """The largest tile up to ``most`` that divides ``extent``, if it has half as many elements; else ``most``."""
-    divisor = max(n for n in range(1, most + 1) if extent % n == 0)
-    return divisor if 2 * divisor > min(most, extent) else most
+    """The tile of as few pieces of ``extent`` as have up to ``most`` elements each.
+
+    Several pieces are about alike and begin at whole vectors.
+    """
+    pieces = -(-extent // most)
+    each = -(-extent // pieces)
+    return each if pieces == 1 else min(most, -(-each // TOGETHER) * TOGETHER)
 
 
 def _block(

@@ -4,7 +4,7 @@ Pooling, filters of one channel and stencils are such reductions.  In a *window*
 
 * an index of the operand depends on a kept axis and on a reduced one (``x + r``);
 * the last index of the operand moves with a kept axis, by at most :data:`MAX_STEP` elements;
-* the reduced axes have at most :data:`MAX_TERMS` points together.
+* the reduced axes of each reduction have at most :data:`MAX_TERMS` points together.
 
 Then
 

@@ -96,6 +96,16 @@ def test_a_product_that_is_a_number_is_reshaped_to_no_axes(mode: str) -> None:
     assert not complaint, complaint
 
 
+def test_values_of_indices_at_positions_of_an_input_are_no_part_of_the_setup() -> None:
+    text = """input X: f32[4], P: i32[4]
+    output Y: f32[4]
+    N[i: 4] = sum[j: 4 | j <= i](1.0)
+    Y[i] = X[i] / N[P[i]] + N[clamp(P[i] - i, 0, 3)]
+    """
+    setup = translate(load_text(text), {}, "exact").setup
+    assert "arange" in setup and "in1" not in setup
+
+
 @pytest.mark.parametrize("hoist", [True, False], ids=["hoisted", "inline"])
 def test_main_knows_the_device_of_what_it_makes(hoist: bool) -> None:
     text = "dim T = 9, E = 4\ninput key: i32[T]\noutput Y: f32[E]\nY[e] = sum[t | key[t] == e](1.0)\n"

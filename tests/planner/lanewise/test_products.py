@@ -49,7 +49,7 @@ def test_a_thread_has_all_displacements_and_loads_their_windows_once() -> None:
     ("text", "tiles"),
     [
         (CORRELATION, {("v", 9), ("c", 1)}),
-        (DISPARITY, {("d", 10), ("c", 1)}),
+        (DISPARITY, {("d", 12), ("c", 1)}),
         (MODES, {("b", 4), ("e", 8), ("c", 1)}),
     ],
     ids=["correlation", "disparity", "modes"],

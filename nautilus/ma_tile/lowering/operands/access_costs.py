@@ -233,12 +233,13 @@ def _shifts(kernel: TileKernel, reduced: Collection[str]) -> frozenset[str]:
     for op in loads:
         sizes = {a.name: a.size for a in op.result.type.axes if a.name not in reduced}
         for form in map(affine, op.index):
-            inside = [x for x in sizes if abs(form.slope(x)) == 1]
+            inside = [x for x in sizes if form.slope(x)]
             for x in inside if len(inside) == 2 else ():
                 position = next(y for y in inside if y != x)
                 tiles = (o.result.type.names for o in loads)
                 shared = form.slope(position) == 1 and any(position in t and x not in t for t in tiles)
-                found |= {x} if shared and 1 < sizes[x] <= MOST_SHIFTS else set()
+                near = shared and abs(form.slope(x)) <= _STEP
+                found |= {x} if near and 1 < sizes[x] <= MOST_SHIFTS else set()
     return frozenset(found)
 
 

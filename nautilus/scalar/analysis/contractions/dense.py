@@ -91,7 +91,7 @@ def multiplies_lanes(d: Def) -> bool:
     Threads compute such a sum in the order of the memory: a matrix for each mode, ``sum[c](A[b, c, x] * W[c, o, x])``.
     """
     lane = lanes_of(d)
-    if lane is None or len(d.red) != 1:
+    if lane is None or len(d.red) != 1 or d.par[-1].name != lane:
         return False
     sizes = {a.name: n for a in d.axes if (n := size(a)) is not None}
     if len(sizes) < len(d.axes) or sizes[lane] < LANES:
