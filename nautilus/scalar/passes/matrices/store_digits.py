@@ -169,7 +169,9 @@ def _stored(
             sides.append([Op("cast", (_byte(found.value),), DType.I32, found.value.span)])
             continue
         sides.append([_temp(program, d, side, found, n, temps) for n in range(found.count)])
-        certificates.append(_of_operand(f"{d.name}_{side}", found))
+        subject = loads(sides[-1][0])[0].buffer
+        if all(c.subject != subject for c in certificates):  # the operands may be one matrix
+            certificates.append(_of_operand(subject, found))
     dtype = d.value.dtype
     raw = inner_sum(program, d, d.value)
     sums: list[Def] = []
