@@ -24,23 +24,14 @@ from nautilus.planner.chunks import warp_chunks
 from nautilus.planner.chunks.clustered_chunks import clustered
 from nautilus.planner.chunks.row_chunks import shares_rows
 from nautilus.planner.conservative import one_by_one, plain, smaller
-from nautilus.planner.groups import (
-    SIZED,
-    Group,
-    Known,
-    Unfused,
-    Why,
-    are_alike,
-    known_of,
-    large_inputs,
-    visits_alike,
-)
+from nautilus.planner.groups import SIZED, Group, Known, Unfused, Why, are_alike, known_of, large_inputs, visits_alike
 from nautilus.planner.kernel import FULL, SHORT, spread_tiles
 from nautilus.planner.products.dots import dot_of, run_one_by_one, uses
 from nautilus.planner.products.sides import holds_side
 from nautilus.planner.products.sums import (
     SPREAD,
     are_small_sums,
+    combines_beside,
     combines_tiles,
     ends_product,
     has_other_rows,
@@ -308,9 +299,9 @@ def _writes_again(plan: KernelPlan, known: Known) -> bool:
 
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
-    products = combines_tiles, is_sum_of_others, ends_product, is_read_across, is_beside_columns, has_other_rows
-    rules = *products, _combines, is_copied, is_operand, is_turned, _scales, is_shared_part, _reduces_running
-    return _apart(d, reader) or any(rule(defs, d, reader) for rule in rules)
+    products = combines_tiles, combines_beside, is_sum_of_others, ends_product, is_read_across, is_beside_columns
+    others = has_other_rows, _combines, is_copied, is_operand, is_turned, _scales, is_shared_part, _reduces_running
+    return _apart(d, reader) or any(rule(defs, d, reader) for rule in (*products, *others))
 
 
 def _apart(operand: Def, reader: Def) -> bool:

@@ -276,13 +276,9 @@ class Lowering(ABC):
                 positions //= 2
             if repeat > 1 and positions >= repeat:
                 return positions, repeat
-            if positions > 1 and self.shares(op):
+            if positions > 1:
                 return positions, positions
         return 1, 1
-
-    def shares(self, op: vr.LoadOp) -> bool:
-        """Whether a vector of ``op`` may be shorter than the run of positions that share an element."""
-        return False
 
     def _in_memory_order(self, op: vr.LoadOp, layout: FragLayout) -> FragLayout:
         """``layout`` with those registers first that run along the contiguous axis of the access."""

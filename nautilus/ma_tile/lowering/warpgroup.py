@@ -213,10 +213,6 @@ class _WarpgroupLowering(Lowering):
         self.b.emit(ma.SharedLoad(out, slot, vec, op.span, whole), depth)
         return out
 
-    def shares(self, op: vr.LoadOp) -> bool:
-        """Whether ``op`` is a piece, such as the scales of a few columns of a group."""
-        return op.result.name in self.pieces
-
     def _copied(self, entry: Entry) -> Slot | None:
         """A large tile in shared memory, by a TMA copy; None where it is small or no copy loads it."""
         op = entry.op

@@ -31,6 +31,8 @@ from nautilus.passes.selection.trial import ATTEMPTS, Trial, apart, attempt, pla
 from nautilus.passes.trials.large import is_large
 from nautilus.planner.chunks import row_chunks, warp_chunks
 from nautilus.planner.cuts import twice
+from nautilus.planner.groups import known_of
+from nautilus.planner.products.dots import dot_of
 from nautilus.planner.rowwise.turned import contiguous, sectors
 from nautilus.planner.streaming import MULTIPROCESSORS, SHORTEST
 from nautilus.scalar.analysis.axes import unify
@@ -218,7 +220,10 @@ def _by_blocks(
 
 
 def _by_warps(program: Program, context: Context, base: Trial, kernel: KernelEstimate, defs: dict[str, Def]) -> Trial:
-    """The best trial of ``base`` in which the warps of a block divide the terms of ``kernel``; else ``base``."""
+    """The best trial of ``base`` in which the warps of a block divide the terms of ``kernel``; else ``base``.
+
+    The products of a kernel that has several, as a gated layer has, become kernels with the cuts of the first one.
+    """
     plan = next((k for k in base.schedule.kernels if k.name == kernel.name), None)
     cut = {c.op for c in base.schedule.splits or ()}
     if plan is None or len(_whole(plan, defs, cut)) != len(plan.ops):
@@ -226,6 +231,12 @@ def _by_warps(program: Program, context: Context, base: Trial, kernel: KernelEst
     unified = unify([defs[o] for o in plan.ops], tuple(p.name for p in program.params))
     loops = {a.name for a in plan.axes if a.role == LOOP}
     ends = [(d.name, defs[d.name].red[at].name) for d in unified.defs for at, a in enumerate(d.red) if a.name in loops]
+    products = [d.name for d in unified.defs if dot_of(d) is not None]
+    if len(products) > 1:
+        known = known_of(program)
+        plan, unified = known.plan((products[0],), base.fallbacks), known.unified((products[0],))
+        if plan is None or {name for name, _ in ends} != {*products}:
+            return base
     tried = (twice(program, ends, c) for c in warp_chunks.cuts(plan, unified, limits(context.arch)))
     trials = (attempt(program, _with(context, base, tuple(splits)), _BEFORE) for splits in tried)
     return min((base, *(x for x in trials if x is not None)), key=lambda x: x.seconds)

@@ -101,6 +101,28 @@ def are_small_sums(defs: Mapping[str, Def], product: str, reader: str, group: Co
     )
 
 
+def combines_beside(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``d`` adds interleaved chunks of a product, and ``reader`` needs another product, or a later such sum.
+
+    Such as the two products of a gated layer.  The warps of a block that compute the chunks of one product add them in
+    shared memory where the kernel of the sum needs nothing else.
+    """
+    if reader.is_reduction or not _adds_chunks(defs, d):
+        return False
+    names = list(dict.fromkeys(ld.buffer for ld in reader.reads() if ld.buffer in defs))
+    later = names[names.index(d.name) + 1 :] if d.name in names else []
+    return any(dot_of(defs[x]) is not None for x in names) or any(_adds_chunks(defs, defs[x]) for x in later)
+
+
+def _adds_chunks(defs: Mapping[str, Def], d: Def) -> bool:
+    """Whether ``d`` adds interleaved chunks of a product."""
+    if d.op != "sum":
+        return False
+    parts = [defs[ld.buffer] for ld in d.reads() if ld.buffer in defs]
+    found = [chunks_of(x) for x in parts if dot_of(x) is not None]
+    return len(parts) == 1 and any(c is not None and c.interleave > 1 for c in found)
+
+
 def combines_tiles(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether ``reader`` reduces results of ``d`` over groups of columns of a product, which no tile has all of."""
     if not (d.is_reduction and reader.is_reduction) or segments_of(reader) is not None:

@@ -17,9 +17,9 @@ below 128, which is a conversion.  Digits are temps whose contiguous axis is the
 it; an operand of 8 bits stays as it is.
 
 The pass applies to sums without a condition of products of two factors, one for rows and one for columns, each made
-from tensors, where one of them at least has more than 8 bits.  There are at least :data:`ROWS` rows and columns and
-:data:`TERMS` terms, and at most :data:`PRODUCTS` products of digits: as many take less time than multiplications
-without matrix units.
+from tensors without windows, where one of them at least has more than 8 bits.  There are at least :data:`ROWS` rows
+and columns and :data:`TERMS` terms, and at most :data:`PRODUCTS` products of digits: as many take less time than
+multiplications without matrix units.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class StoreDigits(CertifyingPass[Program]):
         fewest = min(prod(extents[x] for x in side) for side in (product.rows, product.columns))
         if fewest < ROWS or prod(extents.values()) < TERMS or all(map(_is_byte, d.value.args)):
             return None
-        if any(not loads(e) or not all(ld.dtype.is_int for ld in loads(e)) for e in d.value.args):
+        if not all(map(_is_of_tensors, d.value.args)):
             return None
         ranges = Ranges(find_defs(program), d.axes, given=promised_ranges(self.spec))
         left, right = (_Digits(e, *ranges.of(e)) for e in d.value.args)
@@ -142,6 +142,13 @@ def _byte(e: Expr) -> Expr:
     return e
 
 
+def _is_of_tensors(e: Expr) -> bool:
+    """Whether ``e`` is made from integers of tensors, and of no windows, whose elements are in several terms."""
+    read = loads(e)
+    along = (free_vars(x) for ld in read for x in ld.index)
+    return bool(read) and all(ld.dtype.is_int for ld in read) and all(len(names) < 2 for names in along)
+
+
 def _pairs(left: _Digits, right: _Digits, dtype: DType) -> list[tuple[int, int]]:
     """The digits whose products have a weight in a sum of ``dtype``, those of the smallest weight first.
 
@@ -162,7 +169,9 @@ def _stored(
             sides.append([Op("cast", (_byte(found.value),), DType.I32, found.value.span)])
             continue
         sides.append([_temp(program, d, side, found, n, temps) for n in range(found.count)])
-        certificates.append(_of_operand(f"{d.name}_{side}", found))
+        subject = loads(sides[-1][0])[0].buffer
+        if all(c.subject != subject for c in certificates):  # the operands may be one matrix
+            certificates.append(_of_operand(subject, found))
     dtype = d.value.dtype
     raw = inner_sum(program, d, d.value)
     sums: list[Def] = []
