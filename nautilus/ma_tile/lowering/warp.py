@@ -69,7 +69,7 @@ def lower_warp_kernel(
     work = _WarpLowering(kernel, buffers, mapping, dots, mapping.warps)
     work.room = room
     work.block(kernel.body)
-    blocks, decode = decode_grid(kernel, mapping)
+    blocks, decode = decode_grid(kernel, replace(mapping, raster_order="natural") if kernel.team > 1 else mapping)
     b = work.b
     if kernel.spread > 1 and (b.smem or b.warps % kernel.spread):
         reason = f"its {b.warps} warps share memory, or do not share the work of {kernel.spread} blocks alike"
