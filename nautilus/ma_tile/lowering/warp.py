@@ -54,6 +54,7 @@ FEW_LINES, MANY_BLOCKS = 1 << 14, 512  # bytes of a tensor, and blocks that read
 MANY_ROWS = 32  # rows for which scaled matrices of bytes are copied ahead
 BYTES_AHEAD = 8  # of its elements that one thread copies at a time, at least
 _SLICES = "slices"  # the purpose of a slot with partial results
+_PADS = (0, 8, 32)  # bytes after rows of partial results
 
 
 def lower_warp_kernel(
@@ -297,7 +298,7 @@ class _WarpLowering(Lowering):
         super().multiplied(op, plan, out)
         if plan.slices:
             layout = all_slices(self.candidates.preferred((plan.m, plan.n)), plan, self.sizes[plan.slices])
-            stage = stage_between(out.type, self.b.layouts[out.layout], layout)
+            stage = stage_between(out.type, self.b.layouts[out.layout], layout, _PADS)
             buffer = self.b.shared(f"x_{out.name}", out.type.dtype, stage.axes, 0, stage.pad)
             slot = Slot(buffer.name, ZERO)
             self.b.emit(ma.SharedStore(slot, out, stage.store))

@@ -45,8 +45,10 @@ WARPS = (8, 16, 4)  # that divide a product
 DEPTH, WIDTH = 16, 8  # terms and columns of an MMA
 MATRICES = 1 << 17  # most bytes of matrices in the registers or in the shared memory of a block
 SHARED = 216 << 10  # bytes of shared memory for matrices and partial results, without what separates their rows
-#: Microseconds of a step, and of each time in it that the blocks of a team wait for each other and read memory.
-STEP, EXCHANGE = 0.6, 1.8
+#: Microseconds of a step, and of each time in it that the blocks of a team wait for each other and read memory; on an
+#: H200 2.0 for one product of 16 columns, 2.6 for four, and 4.0 for three in two turns.
+STEP, EXCHANGE = 0.4, 1.4
+WORK = 0.0125  # of each column of a product of 16 rows
 MEMBER = 0.004  # of each block of a team
 LOADED = 1.0e5  # bytes that a block loads from the L2 cache in a microsecond
 READ = 2.0e5  # bytes that it reads from shared memory
@@ -145,7 +147,7 @@ def _fitting(
         return None
     states = max(depths) * rows * 2
     results = rows * columns // 32  # registers of one product in a warp
-    time = (states + matrices / 4) / LOADED + MEMBER * count
+    time = states / LOADED + MEMBER * count + WORK * columns * len(depths) * rows / ROWS[0]
     if (matrices + states) // (128 * warps) + results > held_registers(warps):
         parts = 4 * warps * rows * columns * len(depths)
         time += matrices / READ
