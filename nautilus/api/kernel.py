@@ -203,7 +203,7 @@ def launch_of(about: Mapping[str, Any], numbers: Mapping[str, Number], maps: Map
         tuple(name for kind, name in parameters if kind not in ("map", "counter")),
         tuple(maps[name] for kind, name in parameters if kind == "map"),
         about["cluster"][0], any(kind == "counter" for kind, _ in parameters), about["programmatic"],
-        about["cooperative"],
+        about.get("cooperative", False),
     )  # fmt: skip
 
 

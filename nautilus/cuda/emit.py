@@ -175,6 +175,8 @@ def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
         within = " % 4" if has_warpgroups(kernel) else ""
         first = f" + blockIdx.x % {apart} * {kernel.warps // apart}" if apart > 1 else ""
         lines.append(f"    const int warp = threadIdx.x / 32{within}{first};")
+    if "team_phase" in used:
+        lines.append("    u32 team_phase = 0;  // the upper bit of the arrivals at the last barrier of the team")
     if "block" in used:
         lines.append(f"    const int block = blockIdx.x{f' / {apart}' if apart > 1 else ''};")
     return lines

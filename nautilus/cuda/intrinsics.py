@@ -247,16 +247,16 @@ HELPERS: Mapping[str, Helper] = {
         '{ asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }'
     ),
     "team_barrier": Helper(
-        "// Waits until all blocks of a team have arrived, whose arrivals add up to 2^31 and change the upper bit.\n"
-        "__device__ __forceinline__ void team_barrier(int* arrivals, u32 arrival) {\n"
+        "// Waits until all blocks of a team have arrived: their arrivals add up to 2^31 and change the upper bit.\n"
+        "__device__ __forceinline__ void team_barrier(int* arrivals, u32 arrival, u32& phase) {\n"
         "    __syncthreads();\n"
+        "    phase ^= 0x80000000u;\n"
         "    if (threadIdx.x == 0) {\n"
-        "        u32 before, now;\n"
-        '        asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"\n'
-        '                     : "=r"(before) : "l"(arrivals), "r"(arrival) : "memory");\n'
+        '        asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(arrivals), "r"(arrival) : "memory");\n'
+        "        u32 now;\n"
         "        do {\n"
         '            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(arrivals) : "memory");\n'
-        "        } while (((now ^ before) & 0x80000000u) == 0);\n"
+        "        } while ((now & 0x80000000u) != phase);\n"
         "    }\n"
         "    __syncthreads();\n}"
     ),

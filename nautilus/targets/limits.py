@@ -6,10 +6,28 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.targets.records import TARGETS, Limits, find
 
 __all__ = [
-    "BANKS", "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "MMA_ROWS", "NAMED_BARRIERS", "SCATTER_BYTES",
-    "SHORT_DEPTH", "SMEM_WITHOUT_OPT_IN", "TENSOR_MAP_AXES", "THREAD_REGISTERS", "VECTOR_BYTES", "WARP",
-    "WGMMA_COLUMNS", "WGMMA_ROWS", "WHOLE_DEPTH", "WORD",
-    "Limits", "limits",
+    "BANKS",
+    "BLOCK_REGISTERS",
+    "BOX",
+    "MAX_BLOCKS",
+    "MMA_DEPTH",
+    "MMA_ROWS",
+    "NAMED_BARRIERS",
+    "SCATTER_BYTES",
+    "SHORT_DEPTH",
+    "SMEM_WITHOUT_OPT_IN",
+    "SM_REGISTERS",
+    "TENSOR_MAP_AXES",
+    "THREAD_REGISTERS",
+    "VECTOR_BYTES",
+    "WARP",
+    "WGMMA_COLUMNS",
+    "WGMMA_ROWS",
+    "WHOLE_DEPTH",
+    "WORD",
+    "Limits",
+    "held_registers",
+    "limits",
 ]  # fmt: skip
 
 WARP = 32  # lanes of a warp
@@ -29,8 +47,17 @@ WGMMA_ROWS, WGMMA_COLUMNS = 64, 256  # rows of one warpgroup MMA, and its column
 NAMED_BARRIERS = 16  # barriers of a block (PTX ISA, ``bar``); number 0 is that of all threads
 THREAD_REGISTERS = 255  # registers of a thread at most
 BLOCK_REGISTERS = 32768  # elements of 32 bits that the registers of a block hold beside what its threads compute with
+SM_REGISTERS = 65536  # registers of a multiprocessor
 SCATTER_BYTES = 33792  # bytes of a scatter that a block combines in shared memory: several blocks then share an SM
 VECTOR_BYTES = 16  # bytes of the widest access of a thread, and the alignment of the rows that copy units read
+
+
+def held_registers(warps: int) -> int:
+    """Registers of a thread for operands that stay in them, in a block of ``warps`` that has a multiprocessor alone.
+
+    Eleven of sixteen: the others hold what the block computes.
+    """
+    return min(THREAD_REGISTERS + 1, SM_REGISTERS // (WARP * warps)) * 11 // 16
 
 
 def limits(target: str) -> Limits:

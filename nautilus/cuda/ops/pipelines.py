@@ -219,7 +219,8 @@ def print_barrier(w: Writer, op: ma.Barrier) -> None:
         case None if op.team:
             n, block = w.kernel.team, w.block
             place = f"{w.env['&' + w.kernel.arrivals]} + {block} / {n} * {TEAM_WORDS}"
-            w.line(f"{w.speller.use('team_barrier')}({place}, {block} % {n} ? 1u : 0x80000000u - {n - 1}u);")
+            arrival = f"{block} % {n} ? 1u : 0x80000000u - {n - 1}u"
+            w.line(f"{w.speller.use('team_barrier')}({place}, {arrival}, {w.value('team_phase')});")
         case None if w.kernel.spread > 1:
             w.line(f"{w.speller.use('cluster_arrive')}();")
             w.line(f"{w.speller.use('cluster_wait')}();")

@@ -81,14 +81,17 @@ class Staging:
         return prod(a.size for a in self.axes[:-1]) * row
 
 
-def stage_between(type_: TileType, source: FragLayout, target: FragLayout) -> Staging:
-    """The stage through which a tile changes its layout in the fewest wavefronts, and then instructions."""
+def stage_between(type_: TileType, source: FragLayout, target: FragLayout, pads: tuple[int, ...] = ()) -> Staging:
+    """The stage through which a tile changes its layout in the fewest wavefronts, and then instructions.
+
+    ``pads``: bytes after each row that are tried besides.
+    """
     found: list[tuple[int, int, int, Staging]] = []
     size = type_.dtype.bytes
     for n, last in enumerate(a.name for a in type_.axes if a.size > 1):
         axes = ordered(type_.axes, last)
         row = axes[-1].size * size
-        for pad in (pad_for(row), WORD * (1 + (row // WORD) % 2) + -row % WORD):
+        for pad in (pad_for(row), WORD * (1 + (row // WORD) % 2) + -row % WORD, *pads):
             aligned = (row + pad) & -(row + pad)
             store, load = (min(shared_vec(x, axes, type_.dtype), max(1, aligned // size)) for x in (source, target))
             place = SmemLayout(*tile_shape(axes), type_.dtype, 0, pad)

@@ -45,7 +45,7 @@ from nautilus.ma_tile.lowering.operands.shared_tiles import positions_of
 from nautilus.ma_tile.lowering.operands.sliced_sums import all_slices, operand_layout
 from nautilus.ma_tile.lowering.ops import Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes, spill_place
-from nautilus.targets.limits import VECTOR_BYTES, WORD
+from nautilus.targets.limits import VECTOR_BYTES, WARP, WORD, held_registers
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
@@ -58,6 +58,7 @@ BYTES_AHEAD = 8  # of its elements that one thread copies at a time, at least
 _SLICES = "slices"  # the purpose of a slot with partial results
 THREADS = 1024  # that a multiprocessor has at once where blocks scan states: 64 registers each
 STEADY, VARYING = 32, 16  # states of a thread that these registers hold: with one matrix, and with one of each step
+_PADS = (0, 8, 32)  # bytes after rows of partial results
 
 
 def lower_warp_kernel(
@@ -73,7 +74,7 @@ def lower_warp_kernel(
     work = _WarpLowering(kernel, buffers, mapping, dots, mapping.warps)
     work.room = room
     work.block(kernel.body)
-    blocks, decode = decode_grid(kernel, mapping)
+    blocks, decode = decode_grid(kernel, replace(mapping, raster_order="natural") if kernel.team > 1 else mapping)
     b = work.b
     if kernel.spread > 1 and (b.smem or b.warps % kernel.spread):
         reason = f"its {b.warps} warps share memory, or do not share the work of {kernel.spread} blocks alike"
@@ -312,7 +313,7 @@ class _WarpLowering(Lowering):
         super().multiplied(op, plan, out)
         if plan.slices:
             layout = all_slices(self.candidates.preferred((plan.m, plan.n)), plan, self.sizes[plan.slices])
-            stage = stage_between(out.type, self.b.layouts[out.layout], layout)
+            stage = stage_between(out.type, self.b.layouts[out.layout], layout, _PADS)
             buffer = self.b.shared(f"x_{out.name}", out.type.dtype, stage.axes, 0, stage.pad)
             slot = Slot(buffer.name, ZERO)
             self.b.emit(ma.SharedStore(slot, out, stage.store))
@@ -328,11 +329,39 @@ class _WarpLowering(Lowering):
         self.b.emit(ma.SharedLoad(out, self.env[value.name].slots[_SLICES], vec))
         return out
 
+    def _of_slices(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag:
+        """An operand in slices, in the fragments of the instruction.
+
+        Matrices for which a block has no registers are in shared memory, in the order in which threads read vectors.
+        """
+        source = as_operand(v, self.defs, operand_types(MMA[plan.instr], side))
+        entry, layout = self.env[source.name], operand_layout(self.runs, dot, plan, side)
+        if entry.depth or not isinstance(entry.op, vr.LoadOp) or not self._is_crowded:
+            return self.get(source, layout)
+        if _SLICES not in entry.slots:
+            frag = self.get(source, layout)
+            stage = stage_between(source.type, layout, layout)
+            buffer = self.b.shared(f"s_{source.name}", source.type.dtype, stage.axes, 0, stage.pad)
+            entry.slots[_SLICES] = Slot(buffer.name, ZERO)
+            self.b.emit(ma.SharedStore(entry.slots[_SLICES], frag, stage.store), entry.depth)
+            self.slices[source.name] = layout, stage.load
+        out = self.b.frag(source.name, source.type, layout)
+        self.b.emit(ma.SharedLoad(out, entry.slots[_SLICES], self.slices[source.name][1]))
+        return out
+
+    @cached_property
+    def _is_crowded(self) -> bool:
+        """Whether the registers of a thread do not hold the operands of all products in slices."""
+        dots = [op for op in vr.walk_ops(self.kernel.body) if isinstance(op, vr.DotOp)]
+        sliced = [(op, self.dots[op.result.name]) for op in dots if self.dots[op.result.name].slices]
+        held = {v.name: prod(v.type.shape) // 2 for op, _ in sliced for v in (op.a, op.b)}
+        results = max((prod(op.result.type.shape) for op, _ in sliced), default=0)
+        return (sum(held.values()) + results) // (WARP * self.b.warps) > held_registers(self.b.warps)
+
     def operand(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
         """An operand where the instruction can read it: shared memory, or its own fragment layout."""
         if plan.slices:
-            source = as_operand(v, self.defs, operand_types(MMA[plan.instr], side))
-            return self.get(source, operand_layout(self.runs, dot, plan, side))
+            return self._of_slices(v, dot, plan, side)
         v = (
             unwidened(v, self.defs)
             if plan.instr == "fma"

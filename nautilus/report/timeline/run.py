@@ -138,7 +138,7 @@ class TimedRun(BlockRun):
         self.starts = starts_of(machine.kernel)
         self.segments = segment_rows(machine.kernel, {b.name: b for b in machine.module.buffers})
         self.windows = window_ends(machine.kernel, self.starts)
-        self.units = [Units() for _ in range(machine.kernel.cluster)]
+        self.units = [Units() for _ in range(machine.kernel.together)]
         self.progress: dict[int, _Progress] = {}
         self.actors: list[Actor] = []
         self.slices: list[Slice] = []
@@ -309,7 +309,7 @@ def timeline(module: ma.MemModule, kernel: ma.MemKernel, found: KernelEstimate, 
     params = {p.name: estimated(Param(p.name, p.dtype, most=p.most), {}) for p in module.params}
     machine = Machine(module, kernel, NoMemory(), params)
     persistent = any(isinstance(op, ts.TileSchedulerOp) for op in machine.ops)
-    block = 0 if persistent else machine.blocks // 2 // kernel.cluster * kernel.cluster
+    block = 0 if persistent else machine.blocks // 2 // kernel.together * kernel.together
     memory = rates.dram / rates.multiprocessors / found.clock  # bytes a cycle
     share = found.dram_bytes / max(found.l2_bytes, 1.0) / memory
     run = TimedRun(machine, block, rates, share, most)

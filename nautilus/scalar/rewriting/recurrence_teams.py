@@ -6,9 +6,9 @@ axis ``b`` and the contracted one, times a matrix in memory that is the same in 
     G[b, t, i] sum= h[b, t - 1, j] * U[j, i]
 
 A block has a tile of ``b`` and a slice of ``i``, for all products of the step.  Its part of the matrices stays in its
-registers for all steps.  The blocks of one tile of ``b`` are a *team* (``scalar.ir.Kernel.team``): they run at the same
-time, and each reads in memory the states that the others have stored.  Independent rows have other teams, which do not
-wait for each other.
+registers for all steps, or else in its shared memory.  The blocks of one tile of ``b`` are a *team*
+(``scalar.ir.Kernel.team``): they run at the same time, and each reads in memory the states that the others have stored.
+Independent rows have other teams, which do not wait for each other.
 
 The warps of a block divide the contracted axis, so that each loads its part of the states from memory, once, and has
 its part of the matrices::
@@ -21,7 +21,7 @@ Everything else of a step is computed for the elements of the slice, in register
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -37,18 +37,21 @@ from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Store, Update
 from nautilus.scalar.rewriting.recurrence_operands import half, with_operands
 from nautilus.scalar.rewriting.recurrence_reads import Placement, Steps, placement, without_constant_axes
 from nautilus.scalar.rewriting.recurrence_tiles import Emitter, Slice, lanes_of
+from nautilus.targets.limits import held_registers
 
 ROWS = (16, 32, 64)  # positions along the independent axis in a block: those of MMAs
 SLICES = (8, 16, 32, 64)  # columns of a product in a block
 WARPS = (8, 16, 4)  # that divide a product
 DEPTH, WIDTH = 16, 8  # terms and columns of an MMA
-#: Registers of a thread for matrices, states and results, in a block of 8, 16 and 4 warps.
-REGISTERS: Mapping[int, int] = {8: 176, 16: 88, 4: 176}
-MATRICES = 1 << 17  # most bytes of matrices in the registers of a block
-#: Microseconds of a step, and of each time in it that the blocks of a team wait for each other and read memory.
-STEP, EXCHANGE = 0.6, 1.8
+MATRICES = 1 << 17  # most bytes of matrices in the registers or in the shared memory of a block
+SHARED = 216 << 10  # bytes of shared memory for matrices and partial results, without what separates their rows
+#: Microseconds of a step, and of each time in it that the blocks of a team wait for each other and read memory; on an
+#: H200 2.0 for one product of 16 columns, 2.6 for four, and 4.0 for three in two turns.
+STEP, EXCHANGE = 0.4, 1.4
+WORK = 0.0125  # of each column of a product of 16 rows
 MEMBER = 0.004  # of each block of a team
 LOADED = 1.0e5  # bytes that a block loads from the L2 cache in a microsecond
+READ = 2.0e5  # bytes that it reads from shared memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +147,13 @@ def _fitting(
         return None
     states = max(depths) * rows * 2
     results = rows * columns // 32  # registers of one product in a warp
-    if (matrices + states) // (128 * warps) + results > REGISTERS[warps]:
-        return None
-    return Team(lanes, rows, columns, warps, count, (states + matrices / 4) / LOADED + MEMBER * count)
+    time = states / LOADED + MEMBER * count + WORK * columns * len(depths) * rows / ROWS[0]
+    if (matrices + states) // (128 * warps) + results > held_registers(warps):
+        parts = 4 * warps * rows * columns * len(depths)
+        time += matrices / READ
+        if matrices + parts > SHARED or states // (128 * warps) + 2 * results > held_registers(warps):
+            return None
+    return Team(lanes, rows, columns, warps, count, time)
 
 
 def _exchanges(steps: Steps) -> int:

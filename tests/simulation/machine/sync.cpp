@@ -326,10 +326,10 @@ static Word& word_at(const void* p, const Thread& t) {
 
 static void add_release(Frame& f, const Instruction& i) {
     Thread& t = *f.thread;
-    void* p = (void*)f.get(i.args[1]);
+    void* p = (void*)f.get(i.args[0]);
     Word& w = word_at(p, t);
     release(t, w.released);
-    f.set(i.args[0], (u32)atomic('+', p, f.get(i.args[2]), 4));
+    atomic('+', p, f.get(i.args[1]), 4);
     vector<Thread*> watching;
     watching.swap(w.watching);
     for (Thread* other : watching) wake(other);
@@ -366,7 +366,7 @@ void sync_handlers(std::map<string, Handler>& table) {
     table["barrier.cluster.arrive"] = table["barrier.cluster.arrive.relaxed"] = cluster_arrive;
     table["barrier.cluster.wait"] = cluster_wait;
     table["mapa.shared::cluster.u32"] = table["mapa.u64"] = mapa;
-    table["atom.add.release.gpu.global.u32"] = add_release;
+    table["red.release.gpu.global.add.u32"] = add_release;
     table["ld.acquire.gpu.global.u32"] = load_acquire;
     table["griddepcontrol.wait"] = grid_wait;
     table["griddepcontrol.launch_dependents"] = grid_launch;

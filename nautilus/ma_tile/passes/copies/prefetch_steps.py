@@ -92,7 +92,7 @@ def _kernel(kernel: MemKernel, target: str, steps: int | None) -> MemKernel:
     names = Names(kernel)
 
     def rule(op: MemOp) -> Sequence[MemOp]:
-        if not isinstance(op, ForOp) or not is_steps(op, products=kernel.team > 1):
+        if not isinstance(op, ForOp) or not is_steps(op, mma=kernel.team > 1):
             return (op,)
         loads = independent(kernel, op)
         ahead = (TEAM if kernel.team > 1 else depth(kernel, op, loads, target)) if steps is None else steps
@@ -101,12 +101,12 @@ def _kernel(kernel: MemKernel, target: str, steps: int | None) -> MemKernel:
     return replace(kernel, body=rebuild(kernel.body, rule))
 
 
-def is_steps(loop: ForOp, *, products: bool = False) -> bool:
-    """Whether ``loop`` is one of steps; ``products``: also one with MMAs of single warps."""
+def is_steps(loop: ForOp, *, mma: bool = False) -> bool:
+    """Whether ``loop`` is one of steps; ``mma``: also one with MMAs of single warps."""
     inner = list(walk_ops(loop.body))
     results = {x.buffer for x in inner if isinstance(x, GlobalStore) and x.combiner is None}
     in_order = loop.carried or any(isinstance(x, GlobalLoad) and x.buffer in results for x in inner)
-    known = all(isinstance(x, _STEP) or (products and isinstance(x, MmaOp) and not x.is_async) for x in inner)
+    known = all(isinstance(x, _STEP) or (mma and isinstance(x, MmaOp) and not x.is_async) for x in inner)
     return bool(results and in_order) and loop.chain is None and known
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
@@ -75,13 +75,14 @@ class TileRecurrences:
 
     One that the schedule plans has the tiles of products of matrices.  Where a later level refuses tiles, those of a
     block that is not spread over a cluster or a team follow, and at last the recurrence stays in memory.  ``strict``:
-    operands of products are not rounded.
+    operands of products are not rounded.  ``always``: teams wherever they are possible.
     """
 
     fallbacks: Fallbacks = NO_FALLBACKS
     schedule: Schedule | None = None
     target: str = ""
     strict: bool = False
+    always: bool = False
     name = "tile-recurrences"
     sees_recurrences = True
 
@@ -103,7 +104,8 @@ class TileRecurrences:
             found = step_products(k)
             first = step <= (WITHOUT if found else LIGHTER)
             products = found if k.name in planned else None
-            kernel, stored = _tiled(program, k, first, products, 0 if step else self._clusters(), rounds)
+            clusters = 0 if step else self._clusters()
+            kernel, stored = _tiled(program, k, first, products, clusters, _Teams(rounds, self.always))
             more.update({b.name: b for b in stored})
             return kernel
 
@@ -171,6 +173,14 @@ def _has_tiles(k: Kernel) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class _Teams:
+    """``rounds``: operands of products may be rounded; ``always``: teams wherever they are possible."""
+
+    rounds: bool
+    always: bool
+
+
 def rounded_in_steps(program: Program, multiprocessors: int) -> frozenset[str]:
     """The tensors of recurrences whose products read operands that the pass rounds, on so many multiprocessors."""
     found = frozenset[str]()
@@ -201,7 +211,7 @@ def _steps_of(program: Program, k: Kernel) -> tuple[Steps, set[str], set[str]]:
 
 
 def _tiled(
-    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int, rounds: bool
+    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int, teams: _Teams
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
     """``k`` in tiled form, and tensors that it stores."""
     if (scan := scan_form(k)) is not None:
@@ -213,8 +223,8 @@ def _tiled(
     if on_chip_first:
         held = None if products is None else on_chip(k.name, every, stored, taken, products)
         if held is None and clusters:
-            others = step_time(every, stored, taken, clusters)
-            held = team_kernel(k.name, every, stored, taken, clusters, others, rounds)
+            others = inf if teams.always else step_time(every, stored, taken, clusters)
+            held = team_kernel(k.name, every, stored, taken, clusters, others, teams.rounds)
         held = held or on_chip(k.name, every, stored, taken, clusters=clusters)
         if held is not None:
             return held
