@@ -112,6 +112,7 @@ def ties(spec: Spec, computed: frozenset[str]) -> Ties:
 
 def _orders(spec: Spec) -> frozenset[Expr]:
     """The forms of comparisons of rounded floats that no float of an input decides about."""
+    from nautilus.check.bound.cancelling.positions import ORDERED, unmarked
     from nautilus.check.bound.exactness import inexact
 
     rounds: dict[str, bool | None] = {t.name: None if t.dtype.is_float else False for t in spec.inputs}
@@ -123,7 +124,8 @@ def _orders(spec: Spec) -> frozenset[Expr]:
         return None if None in read else any(read) or any(map(inexact, walk(e)))
 
     for d in spec.definitions:
-        comparisons = (n for n in walk(d.expr) if isinstance(n, Op) and n.op in _ORDERED and n.args[0].dtype.is_float)
+        nodes = unmarked(d.expr)
+        comparisons = (n for n in nodes if isinstance(n, Op) and n.op in ORDERED and n.args[0].dtype.is_float)
         found |= {form(n) for n in comparisons if of(n)}
         rounds[d.name] = None if d.recurrence is not None else of(d.expr)
     return frozenset(found)
