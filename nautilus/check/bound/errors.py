@@ -23,6 +23,7 @@ from nautilus.check.bound.cancelling.ties import (
     of_nodes,
     ordered,
     orders_of,
+    part_of_all,
 )
 from nautilus.check.bound.choices import Probe, Roundings
 from nautilus.check.bound.exactness import (
@@ -42,7 +43,7 @@ from nautilus.check.bound.operands import AROUND, engine_of, multiplies
 from nautilus.check.bound.recurrences.unchanged import is_running_sum, unchanged
 from nautilus.check.bound.roundings.alike import alike, alike_in_binades, names_of, of_values
 from nautilus.check.bound.roundings.approximations import HIDDEN, exact_nodes, smaller
-from nautilus.check.bound.roundings.exponents import difference, names_of_arguments
+from nautilus.check.bound.roundings.exponents import argument_errors, names_of_arguments
 from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts, largest_others
 from nautilus.check.bound.sums.orders import (
     LANES,
@@ -78,8 +79,6 @@ _CUT = 1.0  # what a tensor core cuts off the sum so far at each accumulation, i
 _MEAN = 3.0
 #: The mean error of an addition in a sum of equal terms, in units of u: all are rounded in one direction for a while.
 _REGULAR = 0.25
-#: Units in the last place of the terms of an exponent from which on a row is far, and the error of one relative to it.
-_FAR, _GUARDED = 2.0, 0.51
 _RUN = 4  # neighbours among equal or ordered elements that have one error
 _PARTS = 8  # prefixes of a sum that are evaluated
 
@@ -203,14 +202,22 @@ class Rounding(Evaluator):
         if self.probe.coherent or self.probe.reals or not x.size:
             return x
         flat = np.array(x, np.float64).reshape(-1)
-        whole = self.how.elements.get(self.d.name, 1) / max(1, prod(n for n in self.d.shape if isinstance(n, int)))
-        move_few(self.rng, flat, np.broadcast_to(step, x.shape).reshape(-1), max(1.0, whole), dtype)
+        move_few(self.rng, flat, np.broadcast_to(step, x.shape).reshape(-1), self.whole, dtype)
         return flat.reshape(x.shape)
 
     def at_ties(self, x: Array, step: Step, name: str, dtype: DType) -> Array:
         """``x``, called ``name``, with a few elements next to their ties, as far apart from them as roundings are."""
         known = None if self.exact is None else self.exact.take(self.d.name, name, self.params, x)
+        if self.exact is not None and x.size:
+            part = 1.0 if known is None or not self.how.elements else part_of_all(x, known, step, self.whole)
+            self.exact.parts.append(part)
         return at_ties(x, step, name, self.probe.seed, 2.0 * unit(dtype) * (self.probe.tie or 0), known)
+
+    @property
+    def whole(self) -> float:
+        """How many times as many elements the definition has as are evaluated."""
+        own = prod(n for n in self.d.shape if isinstance(n, int))
+        return max(1.0, self.how.elements.get(self.d.name, 1) / max(1, own))
 
     def unit(self, dtype: DType) -> float:
         """The unit roundoff of operations on ``dtype``; that of f64 for an interpreter over the reals."""
@@ -251,6 +258,7 @@ class Rounding(Evaluator):
             return value.array
         tied = self.exact.take(self.d.name, self.orders[id(e)], self.params, value.array)
         a, b = (line_up(self.value(x), value.names) for x in e.args)
+        self.exact.parts.append(1.0)
         return value.array if tied is None else ordered(e.op, value.array, tied & (a != b), self.probe.tie)
 
     def rounded(self, e: Expr, value: Value) -> Value:
@@ -274,7 +282,7 @@ class Rounding(Evaluator):
         if (f := FUNCTIONS[e.op]).scales_argument:
             argument = line_up(self.value(e.args[0]), value.names)
             with self.drawing(e.args[0]):
-                argument = argument + self.argument_errors(e.args[0], value.names, argument, u)
+                argument = argument + argument_errors(self, e.args[0], value.names, argument, u)
             x = eval_op(e.op, [argument], dtype)
         if f.steps is not None:
             x = self.step(e, value, f.steps)
@@ -329,34 +337,6 @@ class Rounding(Evaluator):
         """Whether many elements of the sum ``e`` have one term in common."""
         return any(set(self.value(a).names) < set(value.names) for a in e.args)
 
-    def argument_errors(self, e: Expr, names: tuple[str, ...], argument: Array, u: float) -> Array:
-        """The errors that the terms of ``argument``, the value of ``e``, have: ``u`` of each element of a term.
-
-        A factor is distributed over a difference as ``x * k - round(r * k)``, where ``r`` has fewer axes, by a fused
-        multiply-add: the product of one of the terms is exact.  The factor itself is rounded, which is an error of
-        the whole argument.
-
-        Where the terms are as large as those of far rows of ``vr_tile.passes.exponents.guard_exponents``, the errors
-        are at most a part of the argument: equal terms cancel.
-        """
-        e, factor = difference(e)
-        terms = e.args if isinstance(e, Op) and e.op in ("add", "sub") else ()
-        total = u * self.signs(()) * np.where(np.isfinite(argument), argument, 0.0)
-        largest = 0.0
-        whole = next((t for t in terms if set(self.value(t).names) == set(names)), None)
-        for t in terms:
-            term = self.value(t)
-            size = np.where(np.isfinite(term.array), abs(factor) * np.abs(term.array), 0.0)
-            largest += u * float(size.max(initial=0.0))
-            if t is not whole:
-                drawn = size * self.signs_of(term.array) * self.alike(term.array, e.dtype.compute)
-                total = total + u * line_up(Value(drawn, term.names), names)
-        if largest < _FAR:
-            return total
-        far = u * abs(factor) * sum(np.abs(line_up(self.value(t), names)) for t in terms) >= _FAR
-        most = np.where(far, _GUARDED * np.abs(argument), np.inf)
-        return np.asarray(np.clip(total, -most, most))
-
     def converted(self, e: Op, x: Array) -> Array:
         """The result ``x`` of a conversion: casts have rounded, ``narrow`` has not."""
         source, target = e.args[0].dtype, e.dtype
@@ -405,7 +385,8 @@ class Rounding(Evaluator):
         value = self.summed(e, parts, count, additions(count), accumulations(self.engine(e), count, cut), size)
         if self.parted(e) and self.engine(e) is None:
             squares = reduce_array("sum", terms * terms, axes, DType.F64)
-            value = in_parts(value, squares, count, self.others(e), self.of_sums(value), self.loss())
+            errors = self.of_sums(value)
+            value = in_parts(value, squares, count, self.others(e), errors, self.loss(), self.probe.regular)
 
         def sums() -> tuple[Array, Array]:
             signed, sizes = (reduce_array("sum", x, axes, DType.F64) for x in (terms, np.abs(terms)))
@@ -431,7 +412,7 @@ class Rounding(Evaluator):
             if is_short:
                 value = in_few_bits(value, squares, count, errors, self.probe.coherent)
             else:
-                value = in_parts(value, squares, count, self.others(e), errors, self.loss())
+                value = in_parts(value, squares, count, self.others(e), errors, self.loss(), self.probe.regular)
         if not self.floor(e.dtype):
             return value
         return in_range(value, lambda: (left @ right, np.abs(left) @ np.abs(right)), left, right)

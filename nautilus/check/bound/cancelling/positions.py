@@ -22,6 +22,7 @@ import numpy as np
 from nautilus.check.bound.cancelling.ties import are_equal
 from nautilus.check.bound.exactness import inexact, is_inexact_number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, children, free_vars, rewrite, walk
+from nautilus.core.numerics import round_to
 from nautilus.core.types import DType
 from nautilus.frontend.interp import Evaluator
 from nautilus.frontend.spec import Definition, Spec
@@ -30,6 +31,7 @@ from nautilus.frontend.values import Value, line_up, union
 #: Comparisons that decide otherwise where the difference of their sides has another sign.
 ORDERED: Final = frozenset({"lt", "le", "gt", "ge"})
 _TRUE: Final = Const(True, DType.BOOL)
+_ARITHMETIC: Final = frozenset({"add", "sub", "mul", "cast"})  # operations that every form rounds to nearest
 _MOST: Final = 1 << 22  # positions at which a comparison is evaluated
 _CLOSE: Final = 2.0**-18  # the relative distance of numbers about which roundings may decide
 
@@ -109,7 +111,10 @@ def _ties(d: Definition, e: Op, sizes: dict[str, int]) -> bool | None:
     roundings decide."""
     if prod(sizes[n] for n in free_vars(e)) > _MOST:
         return None
-    values = [Evaluator(d, {}, {}).value(a) for a in e.args]
+    run = Evaluator(d, {}, {})
+    values = [run.value(a) for a in e.args]
+    if all(_is_exact(run, n) for a in e.args for n in walk(a)):
+        return False
     names = union(values, {n: k for k, n in enumerate(sizes)})
     with np.errstate(all="ignore"):
         a, b = np.broadcast_arrays(*(line_up(v, names) for v in values))
@@ -117,3 +122,13 @@ def _ties(d: Definition, e: Op, sizes: dict[str, int]) -> bool | None:
         tied = are_equal(a, b) & finite
         close = np.abs(a - b) <= _CLOSE * np.maximum(np.abs(a), np.abs(b))
     return None if np.any(close & ~tied & finite) else bool(tied.any())
+
+
+def _is_exact(run: Evaluator, e: Expr) -> bool:
+    """Whether code has the value of ``e`` at all positions, because its type has the results of arithmetic."""
+    if not e.dtype.is_float:
+        return True
+    if inexact(e) and not (isinstance(e, Op) and e.op in _ARITHMETIC):
+        return False
+    value = run.value(e).array
+    return bool(np.array_equal(round_to(value, e.dtype.compute), value))

@@ -10,12 +10,51 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from nautilus.check.bound.roundings.alike import skeleton
 from nautilus.core.expr.nodes import Const, Expr, Op, children, walk
 from nautilus.core.functions import FUNCTIONS
+from nautilus.core.numerics import Array
 from nautilus.core.records.memo import by_identity
 from nautilus.frontend.spec import Spec
+from nautilus.frontend.values import Value, line_up
+
+if TYPE_CHECKING:
+    from nautilus.check.bound.errors import Rounding
+
+#: Units in the last place of the terms of an exponent from which on a row is far, and the error of one relative to it.
+_FAR: Final = 2.0
+_GUARDED: Final = 0.51
+
+
+def argument_errors(run: Rounding, e: Expr, names: tuple[str, ...], argument: Array, u: float) -> Array:
+    """The errors that the terms of ``argument``, the value of ``e``, have: ``u`` of each element of a term.
+
+    The product of one of the terms is exact.  The factor itself is rounded, which is an error of the whole argument,
+    and so is the product of each argument.  Where the terms are as large as those of far rows of
+    ``vr_tile.passes.exponents.guard_exponents``, the errors are at most a part of the argument: equal terms cancel.
+    """
+    e, factor = difference(e)
+    terms = e.args if isinstance(e, Op) and e.op in ("add", "sub") else ()
+    finite = np.where(np.isfinite(argument), argument, 0.0)
+    total = u * run.signs(()) * finite + u * run.alike(argument, e.dtype.compute) * run.signs_of(finite) * finite
+    largest = 0.0
+    whole = next((t for t in terms if set(run.value(t).names) == set(names)), None)
+    for t in terms:
+        term = run.value(t)
+        size = np.where(np.isfinite(term.array), abs(factor) * np.abs(term.array), 0.0)
+        largest += u * float(size.max(initial=0.0))
+        if t is not whole:
+            drawn = size * run.signs_of(term.array) * run.alike(term.array, e.dtype.compute)
+            total = total + u * line_up(Value(drawn, term.names), names)
+    if largest < _FAR:
+        return np.asarray(total)
+    far = u * abs(factor) * sum(np.abs(line_up(run.value(t), names)) for t in terms) >= _FAR
+    most = np.where(far, _GUARDED * np.abs(argument), np.inf)
+    return np.asarray(np.clip(total, -most, most))
 
 
 def difference(e: Expr) -> tuple[Expr, float]:
