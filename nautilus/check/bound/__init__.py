@@ -11,9 +11,12 @@ unit roundoff of the type in question.
 
 * An operation has the ulps that its record in ``core.functions`` states for the call and, under ``--precision fast``,
   for its approximations.  A product with a power of two, a comparison, a choice and a sign are exact.
-* A function that scales its argument (``exp`` becomes ``exp2``) has, besides, an error of ``u`` times the magnitudes of
-  the terms of the argument, because a pass distributes the constant over them.  Where the terms are above 2^24 it is
-  at most 0.51 of the argument, because the scale of such a row is a power of two: equal terms cancel.
+* The logarithm of the special-function unit has a larger error where its result is small.  Code has it only where a
+  reduction or a rounding to 16 bits hides it (:mod:`nautilus.check.bound.roundings.approximations`).
+* A function that scales its argument (``exp`` becomes ``exp2``) has, besides, an error of ``u`` times the argument, and
+  of the term of the argument with fewer axes, because a pass distributes the constant over both and fuses the product
+  of the other one (:mod:`nautilus.check.bound.roundings.exponents`).  Where the terms are above 2^24 it is at most 0.51
+  of the argument, because the scale of such a row is a power of two: equal terms cancel.
 * A number of the spec that its type does not have, such as 0.1 or -1e30, has one error wherever it is written.
 * ``tanh`` and ``erf`` have the error of the hardware's approximation where only outputs of at most 16 bits depend on
   them (``vr_tile.passes.hardware_math``).
@@ -36,7 +39,7 @@ unit roundoff of the type in question.
 * Products that are integers which f32 has are exact, and so is a sum of terms of which it has all sums.
 * A product of f32 matrices may be computed in parts of tf32, unless the schedule or the precision forbids it
   (``core.functions.parts``).  A term then has an error of 8 ``u``, and 32 terms at a time are summed in at most 24
-  additions that cut off their results, so that a short sum has 12 to 24 ``u`` towards zero.  The model takes 12 ``u``
+  additions that cut off their results, so that a short sum has 12 to 24 ``u`` towards zero.  The model takes 3.5 ``u``
   of each term, with random signs, and where all errors are alike, 12 ``u`` of the sum, towards zero.  Three parts of
   bf16 stay below that: the sum of one step of a loop is at full size in at most four additions that cut off.
 * A cast that the spec has is a rounding in the maths, and both sides have it.  What is close to a tie may go either
@@ -44,7 +47,8 @@ unit roundoff of the type in question.
   least one): one in 2048 of f16, and one in 16384 of bf16.  Where
   ``defer-roundings`` rounds another number instead, the result has both roundings as errors.
 * A step, such as ``floor`` of a computed number, may take the value on either side of a tie.  One element in 1024 of
-  that number (at least one) is taken to be at one: the effect is the difference of the results just above the tie and
+  that number (at least one) is taken to be at one, and of the stated figure as many as errors move across one on random
+  inputs, at least one of all elements: the effect is the difference of the results just above the tie and
   just below it, which is small where the result is continuous (:mod:`nautilus.check.bound.cancelling.ties`).  Elements
   that are at ties over the reals, as logarithms of positions are, go to one side together.
 * Results below the least normal number of f32 may become 0.
@@ -55,7 +59,10 @@ not derived by formulas but evaluated: the program runs in float64 with an error
 arithmetic (Parker, 1997), and the change of the result is its norm-wise sensitivity, with all correlations and all
 cancellation.  An error is uniform in [-2 u, 2 u], which is three times the root mean square of a rounding error; the
 bound is the largest of three such runs.  In two further runs, all elements of a rounding have one relative error of
-1.25 u: equal inputs are rounded in one direction, and negated ones in the opposite one.  One of these two has the
+1.25 u: equal inputs are rounded in one direction, and negated ones in the opposite one.  Roundings of different numbers
+have both signs, so that this error is the part that the roundings of the evaluated elements have in common, and all of
+it where they do not vary (:mod:`nautilus.check.bound.roundings.alike`).  Equal numbers have one error wherever the same
+operation makes them: in all definitions, and on both sides of a comparison.  One of these two has the
 errors that cancel least.  Where many elements have a term in common, as in ``x - mean``, the elements of a binade have
 one rounding error: the term is rounded to their spacing.  Where a tensor core adds one sum to another in its
 accumulator, what it cuts off the second sum has the sign of the first one.  A unit roundoff of the output is added,
@@ -89,7 +96,9 @@ evaluated element.  The figure is then that of dense rows, if that is larger, an
 long as an average row, or 1024 (:mod:`nautilus.check.bound.sums.admitted`).  A size that is known only at launch counts
 as 1024, or its bound.
 
-Decisions.  Where an output of floats depends on integers or bools about which comparisons of computed floats decide, as
+Decisions.  A comparison of numbers that positions alone decide about is exact where these are not equal.  Where they
+are, in rows that depend on their own positions, the figure is that without ties, and the statement says so
+(:mod:`nautilus.check.bound.cancelling.positions`).  Where an output of floats depends on integers or bools about which comparisons of computed floats decide, as
 the share of right ``argmax`` does, the figure is that without ties, and the statement says so
 (:mod:`nautilus.check.bound.cancelling.decisions`).  ``check`` and ``bench`` compare each element with its own error.
 

@@ -8,7 +8,11 @@ from dataclasses import field
 from nautilus.check.bound.cancelling.ties import Ties, ties
 from nautilus.check.bound.exactness import computed, narrow_only
 from nautilus.check.bound.operands import in_lanes, without_matrices
+from nautilus.check.bound.roundings.alike import repeated
+from nautilus.check.bound.roundings.approximations import shown
+from nautilus.check.bound.roundings.exponents import arguments
 from nautilus.check.bound.sums.orders import cuts
+from nautilus.core.expr.nodes import Expr
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.frontend.spec import Spec
@@ -53,7 +57,8 @@ class Roundings:
     whose parts are found apart from each other.  ``ties``: steps that computed numbers decide about.  ``lanes``:
     definitions of which no matrix unit computes a sum.  ``in_lanes``: those whose sums lanes share.  ``resized``:
     numbers of which a product counts as exact, because it stands for a sum of more terms.  ``elements``: how many
-    elements definitions have, of which some are evaluated.
+    elements definitions have, of which some are evaluated.  ``repeated``: operations that several definitions have, and
+    ``arguments`` those of exponentials.  ``exact``: definitions in which logarithms are those of the library.
     """
 
     fast: bool = True
@@ -68,6 +73,9 @@ class Roundings:
     in_lanes: frozenset[str] = frozenset()
     resized: frozenset[float] = frozenset()
     elements: Mapping[str, int] = field(default_factory=dict)
+    repeated: frozenset[Expr] = frozenset()
+    arguments: frozenset[Expr] = frozenset()
+    exact: frozenset[str] = frozenset()
 
 
 def roundings(
@@ -79,4 +87,5 @@ def roundings(
     return Roundings(
         fast, fast and schedule.decompose_operands, terms or {}, narrow_only(spec), made, cuts=cuts(spec, schedule),
         ties=ties(spec, made), lanes=without_matrices(spec), in_lanes=in_lanes(spec),
+        repeated=repeated(spec), arguments=arguments(spec), exact=shown(spec),
     )  # fmt: skip

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
 from math import prod, sqrt
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.check.bound.cancelling.arguments import Arguments
+from nautilus.check.bound.cancelling.positions import exactly, is_marked
 from nautilus.check.bound.cancelling.ties import (
     Step,
     anywhere,
@@ -21,6 +23,7 @@ from nautilus.check.bound.cancelling.ties import (
     of_nodes,
     ordered,
     orders_of,
+    part_of_all,
 )
 from nautilus.check.bound.choices import Probe, Roundings
 from nautilus.check.bound.exactness import (
@@ -38,6 +41,9 @@ from nautilus.check.bound.exactness import (
 )
 from nautilus.check.bound.operands import AROUND, engine_of, multiplies
 from nautilus.check.bound.recurrences.unchanged import is_running_sum, unchanged
+from nautilus.check.bound.roundings.alike import alike, alike_in_binades, names_of, of_values
+from nautilus.check.bound.roundings.approximations import HIDDEN, exact_nodes, smaller
+from nautilus.check.bound.roundings.exponents import argument_errors, names_of_arguments
 from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts, largest_others
 from nautilus.check.bound.sums.orders import (
     LANES,
@@ -49,6 +55,7 @@ from nautilus.check.bound.sums.orders import (
     are_whole,
     in_binades,
     in_every_order,
+    in_range,
     lanes_of,
     multiplications,
     partial_sums,
@@ -72,8 +79,6 @@ _CUT = 1.0  # what a tensor core cuts off the sum so far at each accumulation, i
 _MEAN = 3.0
 #: The mean error of an addition in a sum of equal terms, in units of u: all are rounded in one direction for a while.
 _REGULAR = 0.25
-#: Units in the last place of the terms of an exponent from which on a row is far, and the error of one relative to it.
-_FAR, _GUARDED = 2.0, 0.51
 _RUN = 4  # neighbours among equal or ordered elements that have one error
 _PARTS = 8  # prefixes of a sum that are evaluated
 
@@ -111,6 +116,7 @@ class Rounding(Evaluator):
 
     exact: Arguments | None = None
     last: Array | None = None  # the last error that all elements have
+    key: int | None = None  # of an operation that other definitions have
 
     def __init__(
         self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any], how: Roundings, probe: Probe,
@@ -121,12 +127,26 @@ class Rounding(Evaluator):
         self.coherent = probe.coherent and (probe.regular or STEP not in params or not is_running_sum(d))
         self.shared = common
         self.ties, self.orders = of_nodes(d.expr, how.ties) if probe.tie else {}, orders_of(d.expr, how.ties)
+        self.repeated = {**names_of(d.expr, how.repeated), **names_of_arguments(d.expr, how.arguments)}
+        self.library = exact_nodes(d.expr) if d.name in how.exact else frozenset[int]()
 
     @cached_property
     def rng(self) -> np.random.Generator:
         """The source of the errors; to make one takes as long as several operations, and many definitions need none."""
         step = 0 if self.coherent else self.params.get(STEP, 0)  # independent errors differ from step to step
         return np.random.default_rng([self.probe.seed, zlib.crc32(self.d.name.encode()), step])
+
+    @contextmanager
+    def drawing(self, e: Expr) -> Iterator[None]:
+        """Errors of ``e`` that are the same in all definitions which have this operation."""
+        name = None if STEP in self.params or self.probe.regular else self.repeated.get(id(e))
+        if name is None:
+            yield
+            return
+        others, self.key = self.rng, zlib.crc32(name.encode()) + self.probe.seed
+        self.rng = np.random.default_rng(self.key)
+        yield
+        self.rng, self.key = others, None
 
     # ---- errors
     def signs(self, shape: tuple[int, ...]) -> Array:
@@ -142,6 +162,22 @@ class Rounding(Evaluator):
             drawn *= self.probe.size
         return drawn
 
+    def signs_of(self, x: Array) -> Array:
+        """The same of the elements ``x``, equal for equal elements of an operation that several definitions have."""
+        if self.key is None or self.coherent:
+            return self.signs(x.shape)
+        return of_values(x, self.key) * self.probe.size
+
+    def alike(self, x: Array, dtype: DType) -> float:
+        """The part of the errors of roundings of ``x`` to ``dtype`` that all elements have, where errors are alike.
+
+        Of equal and ordered elements it is not known, because a few of their errors say nothing about others, and
+        neither is that of one element at several steps.
+        """
+        probe = self.probe
+        known = self.coherent and not (probe.regular or probe.reals or STEP in self.params)
+        return alike(x, dtype.mantissa + 1) if known and dtype.is_float else 1.0
+
     def moved(
         self, x: Array, relative: float, least: float = 0.0, limit: float = LARGEST, signs: Array | None = None
     ) -> Array:  # fmt: skip
@@ -149,7 +185,7 @@ class Rounding(Evaluator):
 
         ``signs``: the errors in units of the largest one; None: new ones.
         """
-        signs = self.signs(x.shape) if signs is None else signs
+        signs = self.signs_of(x) if signs is None else signs
         xi = np.asarray(signs, np.float64 if relative < U32 else None)  # in f32, 1 + U64 is 1
         if not (least and x.size):
             return add_relative(x, relative, xi)
@@ -174,14 +210,22 @@ class Rounding(Evaluator):
         if self.probe.coherent or self.probe.reals or not x.size:
             return x
         flat = np.array(x, np.float64).reshape(-1)
-        whole = self.how.elements.get(self.d.name, 1) / max(1, prod(n for n in self.d.shape if isinstance(n, int)))
-        move_few(self.rng, flat, np.broadcast_to(step, x.shape).reshape(-1), max(1.0, whole), dtype)
+        move_few(self.rng, flat, np.broadcast_to(step, x.shape).reshape(-1), self.whole, dtype)
         return flat.reshape(x.shape)
 
     def at_ties(self, x: Array, step: Step, name: str, dtype: DType) -> Array:
         """``x``, called ``name``, with a few elements next to their ties, as far apart from them as roundings are."""
         known = None if self.exact is None else self.exact.take(self.d.name, name, self.params, x)
+        if self.exact is not None and x.size:
+            part = 1.0 if known is None or not self.how.elements else part_of_all(x, known, step, self.whole)
+            self.exact.parts.append(part)
         return at_ties(x, step, name, self.probe.seed, 2.0 * unit(dtype) * (self.probe.tie or 0), known)
+
+    @property
+    def whole(self) -> float:
+        """How many times as many elements the definition has as are evaluated."""
+        own = prod(n for n in self.d.shape if isinstance(n, int))
+        return max(1.0, self.how.elements.get(self.d.name, 1) / max(1, own))
 
     def unit(self, dtype: DType) -> float:
         """The unit roundoff of operations on ``dtype``; that of f64 for an interpreter over the reals."""
@@ -196,7 +240,8 @@ class Rounding(Evaluator):
         dtype = self.d.stored
         if dtype in (DType.F32, DType.F64):  # an interpreter over the reals may or may not round to a compute type
             rounds = self.d.expr.dtype is not dtype or self.computed(self.d.expr)
-            return self.moved(made, max(unit(dtype), U64), self.floor(dtype), LARGEST_STORED) if rounds else made
+            part = self.alike(made, dtype) * max(unit(dtype), U64)
+            return self.moved(made, part, self.floor(dtype), LARGEST_STORED) if rounds else made
         out = round_to(made, dtype)
         return self.flipped(out, spacing(out, dtype), dtype) if self.computed(self.d.expr) else out
 
@@ -207,6 +252,8 @@ class Rounding(Evaluator):
     # ---- operations
     def compute(self, e: Expr) -> Value:
         """The value of ``e`` with the error of its own rounding."""
+        if is_marked(e):
+            return exactly(self, e)
         value = self.rounded(e, super().compute(e))
         if id(e) in self.ties:
             step, name = self.ties[id(e)]
@@ -219,6 +266,7 @@ class Rounding(Evaluator):
             return value.array
         tied = self.exact.take(self.d.name, self.orders[id(e)], self.params, value.array)
         a, b = (line_up(self.value(x), value.names) for x in e.args)
+        self.exact.parts.append(1.0)
         return value.array if tied is None else ordered(e.op, value.array, tied & (a != b), self.probe.tie)
 
     def rounded(self, e: Expr, value: Value) -> Value:
@@ -241,21 +289,34 @@ class Rounding(Evaluator):
         u = self.unit(dtype)
         if (f := FUNCTIONS[e.op]).scales_argument:
             argument = line_up(self.value(e.args[0]), value.names)
-            x = eval_op(e.op, [argument + self.argument_errors(e.args[0], value.names, argument, u)], dtype)
+            with self.drawing(e.args[0]):
+                argument = argument + argument_errors(self, e.args[0], value.names, argument, u)
+            x = eval_op(e.op, [argument], dtype)
         if f.steps is not None:
             x = self.step(e, value, f.steps)
             if f.steps.whole:
                 return x
         if e.op == "mul" and (are_whole(1, x) or any(map(self.resizes, e.args))):  # nothing is rounded
             return x
-        error = instruction_error(e.op, u, self.how.fast)
+        fast = self.how.fast and id(e) not in self.library
+        error, own = instruction_error(e.op, u, fast), u
+        if fast != self.how.fast:  # of a base that the code has
+            error += 2.0 * u * HIDDEN[e.op]
+        if self.coherent and error > 0.0 and not scales(e):
+            own = u * self.alike(x, dtype.compute)
+            error = min(error, own) if error <= u else error
         if error > u:  # a stated maximum: nothing is added to it, and the mean of all elements is smaller
-            error = max(u, error / abs(self.probe.size) / (_MEAN if self.probe.coherent else 1.0))
+            error = max(own, error / abs(self.probe.size) / (_MEAN if self.probe.coherent else 1.0))
         if self.how.fast and self.d.name in self.how.hardware and not self.probe.reals:
             error = max(error, hardware_error(e.op) / abs(self.probe.size))
         if self.probe.opposed and e.op in ("add", "sub") and self.has_common(e, value):
-            return in_binades(x, u * self.signs(()))
-        made = self.moved(x, error, self.floor(dtype)) if error > 0.0 and not scales(e) else x
+            known = not (self.probe.regular or STEP in self.params)
+            part = alike_in_binades(x, dtype.compute.mantissa + 1) if known else 1.0
+            return in_binades(x, part * u * self.signs(()))
+        with self.drawing(e):
+            made = self.moved(x, error, self.floor(dtype)) if error > 0.0 and not scales(e) else x
+        if fast and u == U32 and (part := smaller(e.op, x)) is not None:
+            made = np.where(np.isfinite(made) & np.isfinite(x), x + (made - x) * part, made)
         return unchanged(e.op, [self.value(a) for a in e.args], value, made) if STEP in self.params else made
 
     def resizes(self, e: Expr) -> bool:
@@ -284,32 +345,12 @@ class Rounding(Evaluator):
         """Whether many elements of the sum ``e`` have one term in common."""
         return any(set(self.value(a).names) < set(value.names) for a in e.args)
 
-    def argument_errors(self, e: Expr, names: tuple[str, ...], argument: Array, u: float) -> Array:
-        """The errors that the terms of ``argument``, the value of ``e``, have: ``u`` of each element of a term.
-
-        Where the terms are as large as those of far rows of ``vr_tile.passes.exponents.guard_exponents``, the errors
-        are at most a part of the argument: equal terms cancel.
-        """
-        terms = e.args if isinstance(e, Op) and e.op in ("add", "sub") else (e,)
-        total: Array = np.zeros(())
-        largest = 0.0
-        for t in terms:
-            term = self.value(t)
-            size = np.where(np.isfinite(term.array), np.abs(term.array), 0.0)
-            largest += u * float(size.max(initial=0.0))
-            total = total + u * line_up(Value(size * self.signs(size.shape), term.names), names)
-        if largest < _FAR:
-            return total
-        far = u * sum(np.abs(line_up(self.value(t), names)) for t in terms) >= _FAR
-        most = np.where(far, _GUARDED * np.abs(argument), np.inf)
-        return np.asarray(np.clip(total, -most, most))
-
     def converted(self, e: Op, x: Array) -> Array:
         """The result ``x`` of a conversion: casts have rounded, ``narrow`` has not."""
         source, target = e.args[0].dtype, e.dtype
         if not source.is_float:
             exact = not target.is_float or keeps(target, source) or are_whole(1, x)  # integers wrap
-            return x if exact else self.moved(x, unit(target))
+            return x if exact else self.moved(x, self.alike(x, target) * unit(target))
         if not target.is_float:
             kept = target is DType.BOOL or self.probe.tie is not None or is_whole(e.args[0], self.how.ties.whole)
             return x if kept or not self.computed(e) else round_to(self.flipped(x, np.ones(())), target)
@@ -319,13 +360,13 @@ class Rounding(Evaluator):
                 return x
             f = FORMATS[target]
             least = 2.0 ** (f.least - f.mantissa - 1)  # what is below it becomes 0, whose product with inf is NaN
-            made = self.moved(x, 0.0 if kept else unit(target), max(least, 2.0**-126))
+            made = self.moved(x, 0.0 if kept else self.alike(x, target) * unit(target), max(least, 2.0**-126))
             made = np.where(np.abs(x) < least, 0.0, made)
             return np.where(np.abs(made) > f.largest, np.copysign(np.inf, made), made)
         if keeps(target, source):
             return x
         if target is DType.F32:
-            return self.moved(x, U32, self.floor(target), LARGEST_STORED)
+            return self.moved(x, self.alike(x, target) * U32, self.floor(target), LARGEST_STORED)
         return self.flipped(x, spacing(x, target), target) if self.computed(e.args[0]) else x
 
     # ---- reductions
@@ -341,9 +382,10 @@ class Rounding(Evaluator):
         if e.op == "sum" and are_whole(count, terms):
             return super().combined(e, terms, axes)
         if e.op == "prod":
-            error = self.unit(e.dtype) * sqrt(multiplications(terms, count))
+            value = super().combined(e, terms, axes)
+            error = self.unit(e.dtype) * sqrt(multiplications(terms, count)) * self.alike(value, e.dtype.compute)
             same = self.last if self.coherent else None  # equal factors may all be rounded the way the product is
-            value = self.moved(super().combined(e, terms, axes), error, self.floor(e.dtype), signs=same)
+            value = self.moved(value, error, self.floor(e.dtype), signs=same)
             return in_every_order(value, terms, axes) if self.floor(e.dtype) else value
         parts = partial_sums(terms, axes, _PARTS)
         cut = self.how.cuts.get(self.d.name)
@@ -352,13 +394,14 @@ class Rounding(Evaluator):
         value = self.summed(e, parts, count, additions(count), accumulations(self.engine(e), count, cut), size)
         if self.parted(e) and self.engine(e) is None:
             squares = reduce_array("sum", terms * terms, axes, DType.F64)
-            value = in_parts(value, squares, count, self.others(e), self.of_sums(value), self.loss())
+            errors = self.of_sums(value)
+            value = in_parts(value, squares, count, self.others(e), errors, self.loss(), self.probe.regular)
 
         def sums() -> tuple[Array, Array]:
             signed, sizes = (reduce_array("sum", x, axes, DType.F64) for x in (terms, np.abs(terms)))
             return signed, sizes
 
-        return self.in_range(e, value, sums, terms)
+        return in_range(value, sums, terms) if self.floor(e.dtype) else value
 
     def product(self, e: Reduce, left: Array, right: Array) -> Array:
         """The sum of products ``e`` of two batches of matrices with the errors of its additions."""
@@ -378,20 +421,10 @@ class Rounding(Evaluator):
             if is_short:
                 value = in_few_bits(value, squares, count, errors, self.probe.coherent)
             else:
-                value = in_parts(value, squares, count, self.others(e), errors, self.loss())
-        return self.in_range(e, value, lambda: (left @ right, np.abs(left) @ np.abs(right)), left, right)
-
-    def in_range(self, e: Reduce, value: Array, sums: Callable[[], tuple[Array, Array]], *terms: Array) -> Array:
-        """The sums ``value``, inf where another order of the terms may leave f32 on the way, and NaN where terms of
-        either sign do, since these sums may meet.  ``sums``: those of the terms and of their magnitudes.
-        """
-        largest = prod(float(np.max(np.abs(x), initial=0.0)) for x in terms)
-        if not self.floor(e.dtype) or largest * max(x.size for x in terms) <= LARGEST:
+                value = in_parts(value, squares, count, self.others(e), errors, self.loss(), self.probe.regular)
+        if not self.floor(e.dtype):
             return value
-        total, magnitudes = sums()
-        beyond = np.isfinite(value) & (magnitudes > 2.0 * LARGEST)
-        meet = np.isfinite(magnitudes) & (magnitudes - np.abs(total) > 2.0 * LARGEST)
-        return np.where(meet, np.nan, np.where(beyond, np.copysign(np.inf, value), value))
+        return in_range(value, lambda: (left @ right, np.abs(left) @ np.abs(right)), left, right)
 
     def parallel(self, cut: SplitPlan | None) -> tuple[int, int] | None:
         """The parts of a sum with this ``cut``, and the partial sums of each at the same time; None: not known."""
@@ -450,5 +483,5 @@ class Rounding(Evaluator):
             lost = _CUT * u * cuts * prefixes / number
             moved = total - self.loss() * np.copysign(np.hypot(size, lost), lost)
         else:
-            moved = total + size * self.of_sums(total)
+            moved = total + size * self.of_sums(total) * self.alike(total, e.dtype.compute)
         return np.where(np.isfinite(total), moved, total)

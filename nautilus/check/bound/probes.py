@@ -62,6 +62,8 @@ def errors(
 
     exact = arguments(program, how.ties, arrays, scalars, sizes) if how.ties else None
     for probe in probes:
+        if exact is not None:
+            exact.parts.clear()
         moved, *sides = _runs(program, arrays, scalars, sizes, how, probe, exact)
         found = {}
         for name, x in values.items():
@@ -71,7 +73,8 @@ def errors(
                 error = np.where(known[name][1] == 0, np.abs(got - x), 0.0)
                 if sides:
                     above, below = (cut(name, side[name]) for side in sides)
-                    error = error + _VARIES * _distance(above, below, types[name])
+                    part = max(exact.parts, default=1.0) if exact is not None else 1.0
+                    error = error + _VARIES * part * _distance(above, below, types[name])
             found[name] = np.where(other, np.inf, error)
         yield found
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling import left_out, tails
+from nautilus.check.bound.cancelling.positions import marked_orders
 from nautilus.check.bound.cancelling.reach import Sites, axis_sizes
 from nautilus.check.bound.cancelling.sites import may_cancel
 from nautilus.check.bound.choices import roundings
@@ -56,7 +57,7 @@ _FALLS: Final = 0.85
 _FEW_TERMS: Final = 8  # terms of an element of which a part says nothing about the size of all
 RUNTIME: Final = 1024  # the size of a dim that is known only at launch and has no smaller bound
 _LEAST: Final = 8  # elements of an output, on all inputs together
-_RARE: Final = 3  # sets of inputs where few elements are rounded another way
+_RARE: Final = 3  # sets of inputs where few elements are rounded another way, or one of each row ties
 INPUTS: Final = 6  # sets of inputs for an output of few elements
 #: The share of inputs on which an output of so few elements is so small by chance that its error, which does not fall
 #: with it, is above the figure: six standard deviations of the error and one of a value, both of normal distributions.
@@ -114,7 +115,7 @@ def figures(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: S
     None of them needs a recurrence (:mod:`nautilus.check.bound.recurrences.recurrent`).  Where sums are shortened, a
     condition may admit none of their terms: the bound is then that of rows without it, if that is larger.
     """
-    fixed = at_sizes(program, program.samples(RUNTIME))
+    fixed, _ = marked_orders(at_sizes(program, program.samples(RUNTIME)))
     task = _Task(fixed, precision, schedule, chains(fixed), lengths(fixed))
     out = _bounds(task, wanted)
     for every in (False, True):
@@ -265,7 +266,8 @@ def _figures(task: _Task, wanted: Sequence[Tensor]) -> dict[str, _Found]:
     for t in wanted:
         mine = found[t.name]
         if min(first[t.name].equal, mine.equal) < _EVEN:
-            out[t.name] = replace(mine, relative=max(mine.relative, mine.growth * _of_more(task, t)))
+            more, known = _of_more(task, t)
+            out[t.name] = replace(mine, relative=more if known else max(mine.relative, mine.growth * more))
     return out
 
 
@@ -335,11 +337,12 @@ def _power(now: _Sampled, then: _Sampled, terms: float) -> float:
     return 1.0 if power > _FALLS else 0.5 if power > _GROWS else 0.0
 
 
-def _of_more(task: _Task, t: Tensor) -> float:
+def _of_more(task: _Task, t: Tensor) -> tuple[float, bool]:
     """The relative error of ``t`` at more elements, or on more inputs, where a few elements have most of the error.
 
     In a softmax of large logits, the rows whose two largest logits are close have all of it, and a few rows may have
     none of these.  Where the output itself has few rows, they may all be on one input: the largest error counts.
+    Where all terms are evaluated, and no few elements have most of this error, the error of fewer elements says less.
     """
     alone = task.alone([t.name])
     count = max(1, min(_MORE_INPUTS, _MORE_ROWS[0] ** 2 // max(1, volume(t.shape))))
@@ -349,7 +352,8 @@ def _of_more(task: _Task, t: Tensor) -> float:
         if work(cut.spec) <= FAR * _BUDGET:
             break
     count = max(1, min(count, _SHORTER * _BUDGET // max(1, work(cut.spec))))
-    return _sampled(alone, [t], cut.spec, cut.rows, count)[t.name].worst
+    found = _sampled(alone, [t], cut.spec, cut.rows, count)[t.name]
+    return found.worst, found.equal >= _EVEN and longest(cut.spec) >= alone.longest
 
 
 @dataclass(frozen=True)
@@ -376,12 +380,14 @@ def _sampled(
     cut, ranges = shortened(whole, integer_ranges(task.program), rows)
     sizes = [min(elements[t.name], volume(t.shape)) for t in cut.outputs if t.name in elements]
     rare = longest(cut) < task.longest and _has_ties(cut)
-    count = max(count, -(-min(_LEAST, *elements.values()) // max(1, min(sizes))), _RARE if rare else 1)
+    count = max(count, -(-min(_LEAST, *elements.values()) // max(1, min(sizes))))
     first = generate(cut, "random", 0, ranges=ranges)
     cut, resized = at_full_size(cut, task.sizes, {**first.arrays, **rows}, first.scalars)
     how = roundings(cut, task.precision, task.chains, task.schedule)
     lanes, shared = without_matrices(task.program), in_lanes(task.program)  # not of ``cut``, which gathers its rows
     how = replace(how, resized=resized, lanes=lanes, in_lanes=shared, elements=_elements(task.program))
+    rare = rare or bool(how.ties.orders)
+    count = max(count, _RARE if rare else 1)
     found: dict[str, list[tuple[Array, Effect, Effect]]] = {t.name: [] for t in wanted}  # for each input
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges) if seed else first

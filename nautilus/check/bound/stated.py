@@ -9,13 +9,15 @@ from typing import Any, TypeAlias
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.decisions import is_decided
+from nautilus.check.bound.cancelling.positions import depends, marked_orders
 from nautilus.check.bound.choices import roundings
 from nautilus.check.bound.exactness import inexact, is_inexact_number, rounds_at_store
 from nautilus.check.bound.program import grows_in_chunks, has_recurrences, in_chunks, rounded
-from nautilus.check.bound.sampling import figures
+from nautilus.check.bound.sampling import RUNTIME, figures
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, walk
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.schedule import Schedule
+from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.spec import Spec, Tensor
 
 _TO_INTEGERS = frozenset(n for n, f in FUNCTIONS.items() if f.is_rounding)
@@ -64,6 +66,7 @@ def _stated(spec: Spec, precision: str, schedule: Schedule, kernels: frozenset[s
     if chunked is not program and not grows:
         more = _chunk_errors(chunked, precision, tuple(wanted), _of_roundings(schedule, chunked))
         found = {n: replace(b, relative=b.relative + more.get(n, 0.0)) for n, b in found.items()}
+    _, few = marked_orders(at_sizes(program, program.samples(RUNTIME)))
     out: dict[str, Bound] = {}
     for t in spec.outputs:
         if not t.dtype.is_float:
@@ -72,6 +75,7 @@ def _stated(spec: Spec, precision: str, schedule: Schedule, kernels: frozenset[s
         else:
             form = precision == "fast" and t.name in found and any(_has_form(d.expr) for d in spec.definitions)
             decided = not exact[t.name] and is_decided(program, t.name, computed)
+            decided = decided or depends(program, t.name, few)
             out[t.name] = replace(found.get(t.name, Bound(0.0)), form=form, decided=decided)
     return out
 

@@ -85,7 +85,7 @@ _EXPONENTIALS = (
         "log", "natural logarithm", "log(2)",
         numpy="np.log", python=math.log, interval=iv.increasing(iv.log), ulps=(1, 1), slots=2, special=1,
         issued=24, integer=9, derivative=("1.0 / x",), inverse="exp", singular=Singular("x", 1.0, one_sided=True),
-        approximations=(Approximation("log2(x) * log 2", ulps=11),),
+        approximations=(Approximation("log2(x) * log 2", ulps=11, large=3, absolute=2.1),),
     ),
     _function(
         "log2", "logarithm to the base 2", "log2(8)",
@@ -94,7 +94,8 @@ _EXPONENTIALS = (
         derivative=("1.4426950408889634 / x",), inverse="exp2", singular=Singular("x", 1.0, one_sided=True),
         approximations=(
             Approximation(
-                "lg2.approx.f32, near 1 a polynomial", "log2_approx", ulps=10, slots=15, special=1, integer=5
+                "lg2.approx.f32, near 1 a polynomial", "log2_approx", ulps=10, large=2, absolute=2, slots=15, special=1,
+                integer=5,
             ),
         ),
     ),
@@ -105,7 +106,8 @@ _EXPONENTIALS = (
         derivative=("1.0 / (1.0 + x)",), inverse="expm1", singular=Singular("1.0 + x", 1.0, one_sided=True),
         approximations=(
             Approximation(
-                "lg2.approx.ftz.f32, near 0 a polynomial", "log1p_approx", ulps=18, slots=12, special=1, integer=2
+                "lg2.approx.ftz.f32, near 0 a polynomial", "log1p_approx", ulps=18, large=4, absolute=2.6, slots=12,
+                special=1, integer=2,
             ),
         ),
     ),

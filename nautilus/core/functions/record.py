@@ -88,6 +88,8 @@ class Approximation:
 
     ``function`` is the function that replaces it in the IR, '' where a pass builds the form from other operations.
     The error is ``ulps``, or ``relative`` (0: it is ``ulps``), of which the form over the reals has ``form_error``.
+    ``large`` and ``absolute``: results of at least 1 have at most so many ulps, and the others the absolute error of
+    ``absolute`` ulps of 1, unless ``ulps`` are fewer (0: all have ``ulps``).
     ``narrow``: only where the result is rounded to an output of at most 16 bits.  ``slots`` and ``special``: of
     ``function``, and ``integer`` those of the slots that the integer unit executes.
     """
@@ -97,6 +99,8 @@ class Approximation:
     ulps: float = 0.0
     relative: float = 0.0
     form_error: float = 0.0
+    large: float = 0.0
+    absolute: float = 0.0
     narrow: bool = False
     slots: float = 0.0
     special: float = 0.0

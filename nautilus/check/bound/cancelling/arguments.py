@@ -29,15 +29,17 @@ class Arguments:
     """The exact arguments by definition, name of the number and step of a recurrence, in the order of the evaluation;
     of comparisons, whether both sides are equal.
 
-    ``taken`` counts those that a run has read.
+    ``taken`` counts those that a run has read.  ``parts``: for each step of a run, by what factor its ties have a
+    smaller effect on all elements than on those that are evaluated.
     """
 
     found: dict[_Key, list[Array]] = field(default_factory=dict)
+    parts: list[float] = field(default_factory=list)
     taken: Counter[_Key] = field(default_factory=Counter)
 
     def again(self) -> Arguments:
         """The same arguments, of which none is read."""
-        return Arguments(self.found)
+        return Arguments(self.found, self.parts)
 
     def take(self, definition: str, name: str, params: Mapping[str, Any], like: Array) -> Array | None:
         """The exact values of the argument ``like``; None where they are not known."""

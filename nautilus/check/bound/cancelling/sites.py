@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
+from nautilus.check.bound.cancelling.positions import ORDERED, unmarked
 from nautilus.check.bound.exactness import inexact
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, walk
 from nautilus.core.functions import FUNCTIONS
@@ -14,8 +15,6 @@ from nautilus.core.text.expressions import parse_expr
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec
 
-#: Comparisons that decide otherwise where the difference of their sides has another sign.
-ORDERED: Final = frozenset({"lt", "le", "gt", "ge"})
 #: Functions whose results are as precise as their arguments, and those whose results are precise for all arguments.
 _KEEP: Final = frozenset(
     {"mul", "div", "rcp", "neg", "abs", "cast", "narrow", "min", "max", "select", "sqrt", "rsqrt", "cbrt", "pow",
@@ -54,8 +53,8 @@ def _parsed(text: str) -> Expr:
 
 
 def comparisons(cond: Expr) -> Iterator[Op]:
-    """The comparisons of floats by order in ``cond``."""
-    for e in walk(cond):
+    """The comparisons of floats by order in ``cond`` about which roundings may decide."""
+    for e in unmarked(cond):
         if isinstance(e, Op) and e.op in ORDERED and e.args[0].dtype.is_float:
             yield e
 

@@ -37,6 +37,7 @@ _FEW = 8  # elements of which the largest one does not decide about the norm
 _SPREAD = 64  # elements that move in the place of a few
 _LARGE = 4  # one in this many steps is a large one
 _PART = 1 / 16  # the unit of errors of arguments, relative to the period, above which their remainders may be any
+_CROSSING = 4.0  # numbers that cross a tie, in units of those that are expected
 _AT = 2.0**-40  # the relative distance of a number from a tie that is an error of f64
 _ORDERED = frozenset({"lt", "le", "gt", "ge"})
 _KEEP_WHOLE = frozenset({"neg", "abs", "min", "max", "add", "sub", "mul"})
@@ -112,6 +113,7 @@ def ties(spec: Spec, computed: frozenset[str]) -> Ties:
 
 def _orders(spec: Spec) -> frozenset[Expr]:
     """The forms of comparisons of rounded floats that no float of an input decides about."""
+    from nautilus.check.bound.cancelling.positions import ORDERED, unmarked
     from nautilus.check.bound.exactness import inexact
 
     rounds: dict[str, bool | None] = {t.name: None if t.dtype.is_float else False for t in spec.inputs}
@@ -123,7 +125,8 @@ def _orders(spec: Spec) -> frozenset[Expr]:
         return None if None in read else any(read) or any(map(inexact, walk(e)))
 
     for d in spec.definitions:
-        comparisons = (n for n in walk(d.expr) if isinstance(n, Op) and n.op in _ORDERED and n.args[0].dtype.is_float)
+        nodes = unmarked(d.expr)
+        comparisons = (n for n in nodes if isinstance(n, Op) and n.op in ORDERED and n.args[0].dtype.is_float)
         found |= {form(n) for n in comparisons if of(n)}
         rounds[d.name] = None if d.recurrence is not None else of(d.expr)
     return frozenset(found)
@@ -244,6 +247,26 @@ def at_ties(x: Array, step: Step, name: str, seed: int, error: float, exact: Arr
             reached = (tie >= usual.min(initial=inf)) & (tie <= usual.max(initial=-inf))
             flat[at] = np.where(np.isfinite(own) & reached, moved, own)
     return flat.reshape(x.shape)
+
+
+def part_of_all(x: Array, exact: Array, step: Step, whole: float) -> float:
+    """The effect that ties have on all elements, ``whole`` times as many as ``x``, in units of that of :func:`at_ties`.
+
+    An error moves a number across a tie with a probability of their quotient by the period.  At least one of all
+    elements is at one, and each of those that are ties over the reals.
+    """
+    flat, known = x.reshape(-1), exact.reshape(-1)
+    share = 0.0
+    for one in step:
+        if _rounded_ties(flat, known, one).size:
+            return 1.0
+        with np.errstate(all="ignore"):
+            error = np.abs(flat - known)
+            period = one.period or 2.0 * float(np.median(np.abs(known)))
+        usual = float(np.mean(error[np.isfinite(error)])) if np.isfinite(error).any() else inf
+        share += usual / period if period > 0.0 else 1.0
+    expected = max(1.0, _CROSSING * share * whole * x.size)
+    return min(1.0, sqrt(expected / whole / few(x.size)))
 
 
 def are_equal(a: Array, b: Array) -> Array:

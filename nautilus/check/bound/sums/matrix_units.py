@@ -15,21 +15,26 @@ from nautilus.check.bound.exactness import U32
 from nautilus.core.numerics import Array
 from nautilus.targets.limits import SHORT_DEPTH, WHOLE_DEPTH
 
-#: The error of products of f32 in parts: in units of u of a term, and of a short sum.
+#: The error of products of f32 in parts: in units of u of a short sum, and of a term if errors are alike.
 _PARTED: Final = 12.0
+#: The same of a term whose parts have random digits: an MMA drops up to 2 u of each factor, and 4 u of the product.
+#: The root mean square of these is 1.3 u, a third of that of errors of up to two units.
+_TERM: Final = 3.5
 #: Half of the least number of bf16: what the last part loses at most where it is that small.
 _LEAST_PART: Final = 2.0**-134
 #: What MMAs of 8-bit floats cut off each term, relative to the largest number of the sum so far.
 _SHORT_CUT: Final = 2.0**-13
 
 
-def in_parts(total: Array, squares: Array, count: int, others: float, errors: Array, loss: float) -> Array:
+def in_parts(
+    total: Array, squares: Array, count: int, others: float, errors: Array, loss: float, regular: bool = False
+) -> Array:
     """The sums ``total`` with errors of each term, or where all lose magnitude, of what an MMA cuts off short sums too.
 
     ``others``: the largest factor of an error of one factor of a product.  ``loss``: in units of the largest error, 0
-    where errors are independent.
+    where errors are independent.  ``regular``: the terms have no random digits.
     """
-    size = _PARTED * U32 * np.sqrt(squares) + _LEAST_PART * sqrt(count) * others
+    size = (_PARTED if regular else _TERM) * U32 * np.sqrt(squares) + _LEAST_PART * sqrt(count) * others
     if loss:  # every short sum loses magnitude, so that together they lose a part of their sum
         size, errors = np.hypot(size, _PARTED * U32 * total), -loss * np.copysign(1.0, total)
     moved = total + np.where(np.isfinite(size), size, 0.0) * errors

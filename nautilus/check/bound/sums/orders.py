@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from math import log2, prod
 from typing import Final
@@ -126,6 +126,19 @@ def _products(rows: Array) -> Iterator[Array]:
         even = rows.shape[-1] // 2 * 2
         rows = np.concatenate([rows[..., :even:2] * rows[..., 1:even:2], rows[..., even:]], axis=-1)
     yield rows[..., 0]
+
+
+def in_range(value: Array, sums: Callable[[], tuple[Array, Array]], *terms: Array) -> Array:
+    """The sums ``value``, inf where another order of the terms may leave f32 on the way, and NaN where terms of either
+    sign do, since these sums may meet.  ``sums``: those of the terms and of their magnitudes.
+    """
+    largest = prod(float(np.max(np.abs(x), initial=0.0)) for x in terms)
+    if largest * max(x.size for x in terms) <= LARGEST:
+        return value
+    total, magnitudes = sums()
+    beyond = np.isfinite(value) & (magnitudes > 2.0 * LARGEST)
+    meet = np.isfinite(magnitudes) & (magnitudes - np.abs(total) > 2.0 * LARGEST)
+    return np.where(meet, np.nan, np.where(beyond, np.copysign(np.inf, value), value))
 
 
 def with_signs_of(totals: Array, error: Array) -> Array:

@@ -1,0 +1,100 @@
+"""How alike the errors of roundings are, which form of a function has them, and what positions decide."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nautilus.check.bound.cancelling.positions import is_marked, marked_orders
+from nautilus.check.bound.choices import roundings
+from nautilus.check.bound.probes import PROBES, errors
+from nautilus.check.bound.program import rounded
+from nautilus.check.bound.roundings.alike import alike, alike_in_binades, of_values
+from nautilus.check.bound.roundings.approximations import shown, smaller
+from nautilus.check.bound.roundings.exponents import arguments, difference
+from nautilus.check.bound.stated import stated
+from nautilus.check.compare import norm
+from nautilus.check.inputs import generate
+from nautilus.core.expr.nodes import Op, walk
+from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_spec, load_text
+
+HEAD = "dim M = 16, N = 64\ninput X: f32[M, N]\noutput Y: f32[M]\n"
+MASKED = "dim K = {k}, N = 1024, D = 16\ninput X: f32[N, D]\noutput Y: f32[K, D]\nY[k, d] = max[j | {mask}](X[j, d])\n"
+RANK = (
+    "S[i, j] = {score}\nr[i, j] = sum[k: N](1 if S[i, k] > S[i, j] or (S[i, k] == S[i, j] and k < j) else 0)\n"
+    "Y[i] = sum[j | r[i, j] < 4](S[i, j])\n"
+)
+
+
+def test_roundings_of_different_numbers_are_not_alike() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 256))
+    assert alike(x, 24) < 0.1
+    assert alike(1.0 + 1e-9 * x, 24) == 1.0  # all become 1
+    assert alike(np.full((64, 256), 1 / 3), 24) == 1.0
+    assert alike(rng.integers(-9, 9, (64, 256)).astype(float), 24) == 1.0  # of which the roundings are not known
+    assert alike(np.repeat(rng.standard_normal((64, 1)), 256, axis=1), 24) == 1.0  # along the second axis
+    assert alike(x[0, :4], 24) == 1.0
+
+
+def test_a_common_term_gives_the_elements_of_a_binade_one_error() -> None:
+    x = np.random.default_rng(0).standard_normal(1 << 12).astype(np.float32).astype(float)
+    assert alike_in_binades(x - 0.0123456789, 24) == 1.0
+    assert alike_in_binades(1.0 + 0.1 * x / 3.0, 24) < 0.3
+
+
+def test_equal_numbers_have_equal_errors() -> None:
+    x = np.random.default_rng(0).standard_normal((8, 32))
+    first, again, other = of_values(x, 3), of_values(x[::-1], 3), of_values(x, 4)
+    assert np.array_equal(first, again[::-1]) and not np.array_equal(first, other)
+    assert np.abs(first).max() <= 1.0 and abs(first.mean()) < 0.15 and 0.5 < first.std() < 0.65
+
+
+def test_logarithms_have_the_error_of_their_magnitude() -> None:
+    part = smaller("log", np.array([1e-3, 0.5, 1.0, 8.0]))
+    assert part is not None and np.allclose(part * 11, [11, 4.2, 3, 3]) and smaller("exp", np.ones(1)) is None
+
+
+@pytest.mark.parametrize(("value", "exact"), [
+    ("log(sum[j](exp(X[i, j])))", True), ("sum[j](log(abs(X[i, j])))", True), ("f32(f16(log(X[i, 0])))", True),
+])  # fmt: skip
+def test_logarithms_of_the_library_are_those_that_nothing_hides(value: str, exact: bool) -> None:
+    assert ("Y" in shown(load_text(HEAD + f"Y[i] = {value}\n"))) == exact
+    hidden = shown(load_text(HEAD + f"L[i] = {value}\nY[i] = sum[j](X[i, j] * L[i])\n"))
+    assert "Y" in hidden and "L" not in hidden
+
+
+def test_exponents_whose_difference_is_read_are_not_fused() -> None:
+    text = (
+        HEAD + "m[i] = max[j](X[i, j])\ns[i] = sum[j](exp(X[i, j] - m[i]))\nY[i] = exp(X[i, 3] - m[i]) / s[i]{more}\n"
+    )
+    assert len(arguments(load_text(text.format(more="")))) == 1
+    assert not arguments(load_text(text.format(more=" + (X[i, 3] - m[i])")))
+    (e,) = (n for n in walk(load_text(HEAD + "Y[i] = exp(-3 * (X[i, 0] - 1))\n").definition("Y").expr)
+            if isinstance(n, Op) and n.op == "exp")  # fmt: skip
+    inner, factor = difference(e.args[0])
+    assert isinstance(inner, Op) and inner.op == "sub" and factor == -3.0
+
+
+@pytest.mark.parametrize(("mask", "marked", "ties"), [
+    ("log(f32(j) + 1) / log(2.0) <= k", True, True), ("sqrt(f32(j)) * 3 + 0.1 <= k", True, False),
+    ("log(f32(j) + 1) / log(2.0) <= 3", False, False), ("f32(j) / 4 <= k", True, False),
+])  # fmt: skip
+def test_masks_of_positions(mask: str, marked: bool, ties: bool) -> None:
+    made, tied = marked_orders(load_text(MASKED.format(k=12, mask=mask)))
+    assert any(map(is_marked, walk(made.definition("Y").expr))) == marked and bool(tied) == ties
+
+
+@pytest.mark.parametrize("k", [11, 128])
+def test_a_mask_that_ties_in_some_rows_says_so(k: int) -> None:
+    found = stated(load_spec(MASKED.format(k=k, mask="log(f32(j) + 1) / log(2.0) <= k")))["Y"]
+    assert found.decided and found.relative == 0.0 and "where computed numbers tie" in found.text
+
+
+def test_no_computed_element_is_greater_than_itself() -> None:
+    program = rounded(load_spec(HEAD + RANK.format(score="exp(X[i, j])")))
+    arrays = generate(program, "random", 0).arrays
+    values = run_spec(program, arrays)
+    (found,) = errors(program, arrays, {}, {}, roundings(program), values, PROBES[:1])
+    assert 0.0 < norm(found["Y"]) < 1e-6 * norm(values["Y"])
