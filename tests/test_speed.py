@@ -14,7 +14,7 @@ from tests.shipped import ROOT
 #: Runs the command line and prints the number of calls; the process is cold, as that of a user is.
 PROGRAM = """
 import sys
-from tests.work import calls
+from tests.runtime.work import calls
 def run():
     from nautilus.__main__ import entry
     try:

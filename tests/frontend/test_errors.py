@@ -17,7 +17,7 @@ from nautilus.core.errors import DiagnosticError, Severity
 from nautilus.frontend.codes import CODES, MAX_BYTES
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.syntax.unsupported import INSTEAD
-from tests.work import calls
+from tests.runtime.work import calls
 
 FOLDER = Path(__file__).parent / "errors"
 CASES = sorted(FOLDER.glob("N*.naut"))

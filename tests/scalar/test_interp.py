@@ -9,8 +9,8 @@ import pytest
 
 from nautilus.scalar.interp.program import ScalarRunError, run_program
 from nautilus.scalar.text import parse_program
+from tests.runtime.work import calls
 from tests.scalar.programs import samples
-from tests.work import calls
 
 RNG = np.random.default_rng(7)
 

@@ -15,7 +15,7 @@ from nautilus.core.index.linear import Linear
 from nautilus.core.index.simplify import TRUE, _Simplifier, affine, bounds, divisible_by, divisor, linear_in, simplify
 from nautilus.core.text.expressions import format_expr, parse_expr
 from nautilus.core.types import DType
-from tests.work import calls
+from tests.runtime.work import calls
 
 I32, BOOL = DType.I32, DType.BOOL
 POINT = Mapping[str, int]

@@ -12,7 +12,7 @@ from nautilus.core.source import Source
 from nautilus.core.text.expressions import ExprParser, format_expr, parse_expr
 from nautilus.core.text.tokens import IRParseError, TokenStream
 from nautilus.core.types import DType
-from tests.work import calls
+from tests.runtime.work import calls
 
 BUFFERS = {
     "Q": DType.F16,

@@ -16,8 +16,8 @@ from nautilus.passes.manager import Context
 from nautilus.tune.database.lookup import neighbours, ranked, tuned_schedule
 from nautilus.tune.database.rows import Key, Row, key_of, schedule_hash
 from nautilus.tune.database.store import append
+from tests.runtime.work import calls
 from tests.tune.made import KEY, row
-from tests.work import calls
 
 
 def never() -> str:
