@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,9 @@ def test_a_job_with_a_result_is_not_tried_again(tmp_path: Path, monkeypatch: pyt
 
     class Pool:
         def __init__(self, *_: object) -> None:
-            self.made = sanitize.ThreadPoolExecutor(1)
+            self.made = ThreadPoolExecutor(1)
 
-        def __enter__(self) -> sanitize.ThreadPoolExecutor:
+        def __enter__(self) -> ThreadPoolExecutor:
             return self.made.__enter__()
 
         def __exit__(self, *error: object) -> None:

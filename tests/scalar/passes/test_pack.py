@@ -9,12 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.evaluate import evaluate
+from nautilus.core.expr.nodes import Var
 from nautilus.core.schedule import PackPlan, Schedule
+from nautilus.core.types import DType
 from nautilus.planner.kernels import default_schedule
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.analysis.independence import undetermined
 from nautilus.scalar.ir import Kind, Loop, Program
-from nautilus.scalar.passes.pack import Pack
+from nautilus.scalar.passes.pack import Pack, _reshaped
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify
 from tests.scalar import naive
@@ -161,3 +166,17 @@ def test_a_store_at_two_axes_is_injective_only_inside_its_guard() -> None:
     assert undetermined((op("add", op("mul", v("g"), i(24)), twice),), loops, op("lt", twice, i(24))) == ("m0", "m")
     other = op("lt", op("sub", v("m"), v("m0")), i(1))  # not a sum of what the index holds
     assert undetermined((at,), loops, other) == ("g", "m0", "m")
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_elements_of_a_reshaped_buffer_have_the_support_of_those_before(axis: int) -> None:
+    first, second, third = (Var(f"i{n}") for n in range(3))
+    weighted = calc("add", calc("mul", second, 2), third)
+    support = calc("and", calc("ge", first, 1), calc("lt", weighted, 9))
+    b = Buffer("T", DType.F32, (4, 6, 8), Space.TEMP, support=support)
+    made = _reshaped(b, 2, {"T": axis})
+    places = np.indices(made.shape)
+    joined = [*places[:axis], places[axis] * 2 + places[axis + 1], *places[axis + 2 :]]
+    assert made.support is not None and made.shape[axis : axis + 2] == (b.shape[axis] // 2, 2)
+    found = evaluate(made.support, {f"i{n}": x for n, x in enumerate(places)})
+    assert np.array_equal(found, evaluate(support, {f"i{n}": x for n, x in enumerate(joined)}))
