@@ -68,8 +68,9 @@ class BlockRun:
         self.shared = machine.shared_memory()
         ranks, team = machine.kernel.together, machine.kernel.team
         self.barriers = Barriers(self.shared, machine.threads, machine.components)
-        first_thread = block * machine.threads + 1
-        self.meet = lambda: machine.memory.meet(range(first_thread, first_thread + team * machine.threads))
+        first = block * machine.threads + 1
+        own = range(first, first + team * machine.threads)
+        self.meet: Callable[[], None] = lambda: machine.memory.meet(own)
         if team == 1:
             self.barriers.met = self.meet
         explicit = any(isinstance(op, MbarInit) for op in machine.kernel.body)

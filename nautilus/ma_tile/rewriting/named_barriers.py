@@ -87,7 +87,7 @@ def _consumer_is(n: int) -> Op:
 def with_arrivals(module: MemModule) -> MemModule:
     """``module`` with a temp for each kernel that has teams, and a kernel before it that clears the temp."""
     buffers, kernels = list(module.buffers), list[MemKernel]()
-    taken = {x.name for x in (*module.buffers, *module.params, *module.kernels)}
+    taken = {b.name for b in module.buffers} | {p.name for p in module.params} | {k.name for k in module.kernels}
     for k in module.kernels:
         if k.team > 1:
             assert isinstance(k.blocks, Const), "the blocks of teams run at the same time"

@@ -345,9 +345,9 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
     if grid is None:
         s.fail("fragments are in the instruction's layout", f"%{op.result.name} is no accumulator")
     s.need(not op.paired or layout.reg[2].size > 1, _PAIRS, f"%{op.result.name}")
-    both = isinstance(op.a, Frag) and isinstance(op.b, Frag)
-    s.need(not slices or both, "operands in slices are fragments", f"%{op.result.name}")
-    runs = both and not _is_fragment(s, op, op.a, m, grid, depth, False, slices)
+    alone = isinstance(op.a, Slot) or isinstance(op.b, Slot)
+    s.need(not slices or not alone, "operands in slices are fragments", f"%{op.result.name}")
+    runs = isinstance(op.a, Frag) and not alone and not _is_fragment(s, op, op.a, m, grid, depth, False, slices)
     for x, side in ((op.a, m), (op.b, n)):
         if isinstance(x, Frag):
             s.need(instr.parts == 1, "operands in parts are in shared memory", f"%{x.name}")

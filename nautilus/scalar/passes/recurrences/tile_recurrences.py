@@ -223,8 +223,8 @@ def _tiled(
     if on_chip_first:
         held = None if products is None else on_chip(k.name, every, stored, taken, products)
         if held is None and clusters:
-            others = inf if teams.always else step_time(every, stored, taken, clusters)
-            held = team_kernel(k.name, every, stored, taken, clusters, others, teams.rounds)
+            time = inf if teams.always else step_time(every, stored, taken, clusters)
+            held = team_kernel(k.name, every, stored, taken, clusters, time, teams.rounds)
         held = held or on_chip(k.name, every, stored, taken, clusters=clusters)
         if held is not None:
             return held
