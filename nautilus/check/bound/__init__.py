@@ -98,8 +98,8 @@ as 1024, or its bound.
 
 Decisions.  A comparison of numbers that positions alone decide about is exact where these are not equal.  Where they
 are, in rows that depend on their own positions, the figure is that without ties, and the statement says so
-(:mod:`nautilus.check.bound.cancelling.positions`).  Where an output of floats depends on integers or bools about which comparisons of computed floats decide, as
-the share of right ``argmax`` does, the figure is that without ties, and the statement says so
+(:mod:`nautilus.check.bound.cancelling.positions`).  Where an output of floats depends on integers or bools about which
+comparisons of computed floats decide, as the share of right ``argmax`` does, the figure is that without ties too
 (:mod:`nautilus.check.bound.cancelling.decisions`).  ``check`` and ``bench`` compare each element with its own error.
 
 Recurrences.  The error of a step is amplified by the steps after it, which is evaluated over all steps.  Where it grows

@@ -315,8 +315,8 @@ class Rounding(Evaluator):
             return in_binades(x, part * u * self.signs(()))
         with self.drawing(e):
             made = self.moved(x, error, self.floor(dtype)) if error > 0.0 and not scales(e) else x
-        if fast and u == U32 and (part := smaller(e.op, x)) is not None:
-            made = np.where(np.isfinite(made) & np.isfinite(x), x + (made - x) * part, made)
+        if fast and u == U32 and (parts := smaller(e.op, x)) is not None:
+            made = np.where(np.isfinite(made) & np.isfinite(x), x + (made - x) * parts, made)
         return unchanged(e.op, [self.value(a) for a in e.args], value, made) if STEP in self.params else made
 
     def resizes(self, e: Expr) -> bool:

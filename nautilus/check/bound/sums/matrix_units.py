@@ -18,7 +18,7 @@ from nautilus.targets.limits import SHORT_DEPTH, WHOLE_DEPTH
 #: The error of products of f32 in parts: in units of u of a short sum, and of a term if errors are alike.
 _PARTED: Final = 12.0
 #: The same of a term whose parts have random digits: an MMA drops up to 2 u of each factor, and 4 u of the product.
-#: The root mean square of these is 1.3 u, a third of that of errors of up to two units.
+#: The root mean square of these is 1.3 u, a third of that of errors of up to twice this figure.
 _TERM: Final = 3.5
 #: Half of the least number of bf16: what the last part loses at most where it is that small.
 _LEAST_PART: Final = 2.0**-134
