@@ -28,14 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep what NVRTC makes of a text, and stated bounds; the first process deletes what no run uses any more."""
-    from nautilus.check.bound.stated import keep_bounds
+    """Keep what NVRTC makes of a text; the first process of a run deletes what no run uses any more."""
     from nautilus.runtime.nvrtc import keep_results
     from tests.runtime.kept import delete_unused, kept
-    from tests.runtime.kept_bounds import USED, kept_bounds
 
     keep_results(kept)
-    keep_bounds(kept_bounds if USED else None)
     if not hasattr(config, "workerinput"):
         delete_unused()
 
@@ -79,17 +76,14 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(autouse=True)
 def fresh_plans(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Plans and bounds are remembered; a test that changes constants neither finds nor leaves any."""
+    """The planner remembers a program's plans; a test that changes its constants neither finds nor leaves any."""
     if "monkeypatch" not in request.fixturenames:
         yield
         return
-    from nautilus.check.bound.stated import keep_bounds
     from nautilus.planner.groups import forget_plans
 
     forget_plans()
-    store = keep_bounds(None)
     yield
-    keep_bounds(store)
     forget_plans()
 
 

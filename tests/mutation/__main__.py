@@ -38,7 +38,6 @@ def mutation(
     """
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # each core has a trial
-    os.environ["NAUTILUS_KEPT_BOUNDS"] = "0"  # their key does not see a mutant
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # no test needs one, and each trial would import them
     campaign = Campaign(folder, workers)
     drawn, known = campaign.draw(count, seed, words), campaign.results()

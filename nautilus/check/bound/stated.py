@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypeAlias
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.decisions import is_decided
@@ -24,19 +23,6 @@ _TO_INTEGERS = frozenset(n for n, f in FUNCTIONS.items() if f.is_rounding)
 _LAST = _TO_INTEGERS | {"cast", "min", "max"}  # operations that a rounded integer may go through
 _INEXACT = frozenset(f.name for f in FUNCTIONS.values() for a in f.approximations if a.form_error)
 
-Store: TypeAlias = Callable[[tuple[Any, ...], Callable[[], Mapping[str, Bound]]], Mapping[str, Bound]]
-_store: Store | None = None
-
-
-def keep_bounds(store: Store | None) -> Store | None:
-    """Take bounds from ``store`` where it has them, beyond the end of this process; None: no longer. Gives the old one.
-
-    ``store`` gets all that a bound depends on besides the code, and the function that makes it.
-    """
-    global _store
-    old, _store = _store, store
-    return old
-
 
 def stated(spec: Spec, precision: str = "fast", schedule: Schedule | None = None) -> dict[str, Bound]:
     """The bound of every output of ``spec`` on standard normal inputs at its declared sizes."""
@@ -47,8 +33,7 @@ def stated(spec: Spec, precision: str = "fast", schedule: Schedule | None = None
     )  # fmt: skip
     kernels = frozenset(op for k in options.kernels for op in k.ops)
     unnamed = replace(spec, name="")  # the same for the spec of a check, which has a name of its own
-    given = (unnamed, precision, choices, kernels)
-    return dict(_stated(*given) if _store is None else _store(given, lambda: _stated(*given)))
+    return dict(_stated(unnamed, precision, choices, kernels))
 
 
 @lru_cache(maxsize=64)
