@@ -304,7 +304,7 @@ class _Family:
         effort = self.schedules.effort
         ends = effort.some(size_facts.BOUNDS)
         others = [
-            *(self._fixed(self.first, name, sizes) for name, sizes in self.schedules.points()),
+            *(self._fixed(self.first, name, sizes) for name, sizes in islice(self.schedules.points(), effort.points)),
             *islice(self._bounded(), effort.bounded),
             *(self._made(f"{self.begin}{d.name}_to_{f.most}", (f,)) for d in short for f in size_facts.bounds(d, ends)),
             *self._chunked(scans),

@@ -30,7 +30,8 @@ MANY = 8  # definitions of a program, up to which all plans are made
 MOST_COMPARED = 300  # definitions at all points of the grid
 MOST_KERNELS = 18  # of all variants, which ptxas assembles together
 FEW_TILES = 1 << 12  # tiles of a kernel that predictions evaluate on a coarse grid
-FEW_BOUNDED = 2  # plans of many definitions under bounds below which others are legal
+MOST_PLANNED = 48  # definitions in all plans of a program of many, at fixed sizes
+MOST_BOUNDED = 24  # the same under bounds below which other plans are legal
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,12 @@ class Effort:
     @property
     def bounded(self) -> int | None:
         """The number of plans under bounds below which others are legal; None for all."""
-        return None if self.whole else FEW_BOUNDED
+        return None if self.whole else max(1, MOST_BOUNDED // self.definitions)
+
+    @property
+    def points(self) -> int | None:
+        """The number of fixed sizes with a plan, small ones first; None for all."""
+        return None if self.whole else max(1, MOST_PLANNED // self.definitions)
 
     def some(self, among: Sequence[int]) -> Sequence[int]:
         """All of ``among``, or one in three."""
