@@ -70,7 +70,8 @@ def decide_between(
 
 def _axes_as_given(made: Schedule, given: Schedule | None) -> Schedule:
     """``made`` with the choices about axes that ``given`` has."""
-    return replace(made, packs=given and given.packs, splits=given and given.splits)
+    known = given or Schedule()
+    return replace(made, packs=known.packs, splits=known.splits)
 
 
 def _joined(choices: list[tuple[Any, ...] | None]) -> tuple[Any, ...] | None:

@@ -47,7 +47,7 @@ from nautilus.passes.selection.dispatch_tree import (
     decision_tree,
     kept,
 )
-from nautilus.passes.trials.sizes import Effort
+from nautilus.passes.trials.sizes import WHOLE, Effort
 
 FEW = 1024  # up to this size of one varied dim, it also does between two sizes whose schedules differ
 #: bounds of the other sizes of a recurrence, under which its positions may leave the GPU idle: with bounds of the steps
@@ -209,7 +209,7 @@ def _variant(c: Candidate, name: str) -> Variant:
 class _Schedules:
     """The schedules of the planner at fixed sizes; each is made once."""
 
-    def __init__(self, request: Request, spec: Spec, compile_one: Compile, effort: Effort) -> None:
+    def __init__(self, request: Request, spec: Spec, compile_one: Compile, effort: Effort = WHOLE) -> None:
         self.plain = replace(request, lookup=None, variants=1, until=MA_TILE.name)
         self.spec, self.compile_one, self.effort = spec, compile_one, effort
         self.found = dict[tuple[str, str], Schedule | None]()

@@ -96,3 +96,6 @@ class Effort:
     def variants(self, most: int) -> int:
         """The most variants, of ``most`` that are allowed."""
         return max(2, min(most, MOST_KERNELS // max(1, self.kernels)))
+
+
+WHOLE = Effort(definitions=1, kernels=1, dims=1)
