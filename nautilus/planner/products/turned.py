@@ -60,7 +60,7 @@ def is_operand(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
 
 
 def _is_reduced(defs: Mapping[str, Def], name: str) -> bool:
-    """Whether a reduction reads the definition ``name``, through elementwise ones or at once; sums of chunks are none."""
+    """Whether a reduction reads the definition ``name``, through elementwise ones or not; sums of chunks are none."""
     made = {name}
     for d in defs.values():
         if not made.isdisjoint(ld.buffer for ld in d.reads()):
