@@ -34,7 +34,7 @@ from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.contractions.shared_parts import slots
 from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.ir import Program
-from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART
+from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART, AGAIN_INPUTS
 from nautilus.scalar.rewriting import find_defs
 from nautilus.targets.memory_rates import LAUNCH
 from nautilus.targets.rates import Machine, machine
@@ -109,7 +109,8 @@ def _stored(
     for ld in (n for n in walk(e) if isinstance(n, Load) and n.buffer in inline):
         d = defs[ld.buffer]
         elements = prod(size(a) or 1 for a in d.par)
-        often = d.buffer.dtype.bytes <= 2 and terms >= AGAIN * elements
+        least = AGAIN if any(x.buffer in defs for x in d.reads()) else AGAIN_INPUTS
+        often = d.buffer.dtype.bytes <= 2 and terms >= least * elements
         again = _computes(d, defs) and (often or (_gathers(d, defs) and terms >= AGAIN_APART * elements))
         if d.buffer.dtype.is_float and (again or d.name in ends or (whole and _rounds_product(d, defs))):
             yield d.name

@@ -17,7 +17,7 @@ from nautilus.planner.products.sums import SHORT
 from nautilus.scalar.analysis.contractions.alternating import Matrices, alternating, is_worth, matrices
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.passes.matrices.store_digits import TERMS as DIGIT_TERMS
-from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART, TERMS
+from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART, AGAIN_INPUTS, TERMS
 from nautilus.scalar.passes.windows.order_operands import is_ordered
 
 AGAIN_DIGITS = 64  # terms of which an integer of 8 bits is an operand: a conversion for each tile takes as long as MMAs
@@ -50,13 +50,24 @@ def is_operand(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
     """
     made = {defs[ld.buffer]: free_vars(ld) for ld in d.reads() if ld.buffer in defs}
     scales = all(s.is_reduction and len(used) < len(d.par) and dot_of(s) is None for s, used in made.items())
-    if d.is_reduction or dot_of(reader) is None or not scales:
-        return False
+    if d.is_reduction or dot_of(reader) is None or not scales or _is_reduced(defs, reader.name):
+        return False  # a block of a back-to-back GEMM holds its operand during the whole loop
     terms, elements = (prod(size(a) or SHORT for a in x.axes) for x in (reader, d))
     factors = map(strip_conversions, children(strip_conversions(reader.value)))
     found = [e for e in factors if isinstance(e, Load) and e.buffer == d.name]
-    least, again = (DIGIT_TERMS, AGAIN_DIGITS) if d.buffer.dtype in BYTES else (TERMS, AGAIN)
+    least, again = (DIGIT_TERMS, AGAIN_DIGITS) if d.buffer.dtype in BYTES else (TERMS, AGAIN_INPUTS)
     return bool(found) and d.buffer.dtype.bytes <= 2 and terms >= max(least, again * elements)
+
+
+def _is_reduced(defs: Mapping[str, Def], name: str) -> bool:
+    """Whether a reduction reads the definition ``name``, through elementwise ones or not; sums of chunks are none."""
+    made = {name}
+    for d in defs.values():
+        if not made.isdisjoint(ld.buffer for ld in d.reads()):
+            if d.is_reduction and not (d.op == "sum" and isinstance(strip_conversions(d.value), Load)):
+                return True
+            made.add(d.name)
+    return False
 
 
 def is_copied(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:

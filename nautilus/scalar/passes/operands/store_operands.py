@@ -31,8 +31,9 @@ temp of f32.  An operand is stored where
 * it is not computed from another product, or the product has more than :data:`HELD` columns;
 * it has no condition, or the operand reads nothing outside of a tensor where the condition is false; where its position
   is read from memory, as that of a page beyond a length, the temp has 0 for what lies outside;
-* each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
-  the launch of one more kernel take a small part of the time that the product saves.  Fewer suffice in six cases: the
+* each element is an operand of :data:`AGAIN` terms, or of :data:`AGAIN_INPUTS` if it is computed from inputs, and the
+  product has :data:`TERMS` of them, so that the traffic and the launch of one more kernel take a small part of the time
+  that the product saves.  Fewer suffice in six cases: the
   other operand has :data:`STREAMED` bytes, which few rows read in a time that is longer than two launches; the
   contiguous axis is none of the tile, so that elements are loaded one by one; each element is a reduction of other
   terms, such as a sum of gathered rows, which its kernel then stores in 16 bits; both operands are computed from
@@ -78,7 +79,8 @@ from nautilus.scalar.rewriting import equal_temp, find_defs, fresh_name, put_def
 from nautilus.targets.limits import VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
-AGAIN = 256  # least number of terms of which an element is an operand
+AGAIN = 512  # least number of terms of which an element is an operand
+AGAIN_INPUTS = 256  # the same of one that is computed from inputs: scores of attention have heads of as many columns
 TERMS = 1 << 31  # terms of the smallest product: about 6 microseconds of wgmma
 TERMS_ROWS = 3 << 28  # the same number where only rows of tensors start at wrong addresses for copy units (estimate)
 STREAMED = 24 << 20  # bytes of an operand: 5 microseconds of memory on an H200
@@ -246,9 +248,9 @@ def operand(
     whole = rows if rows is not None and narrow else TERMS
     sums = any(ld.buffer in reduced and free_vars(ld) >= used for ld in loads(mine))
     few = sums or not loads(mine) or _is_apart(mine, tile)
-    least, again = (TERMS_APART, AGAIN_APART) if few else (whole, AGAIN)
-    made = (buffers[ld.buffer].space is Space.INPUT or ld.buffer in reduced for ld in loads(mine))
-    if not _is_view(mine) and _bytes(other, d) >= STREAMED and all(made):
+    made = all(buffers[ld.buffer].space is Space.INPUT or ld.buffer in reduced for ld in loads(mine))
+    least, again = (TERMS_APART, AGAIN_APART) if few else (whole, AGAIN_INPUTS if made else AGAIN)
+    if not _is_view(mine) and _bytes(other, d) >= STREAMED and made:
         least = 0
     if len(several) > 1:  # others number matrices: short tiles, so that an element is loaded more often
         if not _is_apart(mine, tile):

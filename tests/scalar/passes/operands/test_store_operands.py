@@ -24,7 +24,7 @@ from nautilus.vr_tile.interp import run_module as run_tiles
 
 
 def test_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_operands, "AGAIN", 4)
+    monkeypatch.setattr(store_operands, "AGAIN_INPUTS", 4)
     monkeypatch.setattr(store_operands, "TERMS", 64)
     spec = load_text(
         "dim M = 5, N = 24, K = 8\ninput X: f16[M, K]\ninput W: f16[K, N]\ninput a: f32[K]\noutput Y: f32[M, N]\n"
@@ -53,7 +53,7 @@ O[b, i, d] = sum[j | j < len[b]](A[b, i, j] * V[page[b, j // P], j % P, d])
 
 @pytest.mark.parametrize("lengths", [(13, 48), (0, 1)])
 def test_pages_beyond_a_length_may_be_anything(monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, int]) -> None:
-    monkeypatch.setattr(store_operands, "AGAIN", 4)
+    monkeypatch.setattr(store_operands, "AGAIN_INPUTS", 4)
     monkeypatch.setattr(store_operands, "TERMS", 64)
     result = compile_file(Request(Path("pages.naut"), text=PAGES.lstrip()))
     rng = np.random.default_rng(5)
