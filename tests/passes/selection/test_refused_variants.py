@@ -27,8 +27,8 @@ from nautilus.passes.selection.checked import KernelResources, variant_resources
 from nautilus.passes.selection.dispatch_tree import Candidate
 from nautilus.passes.selection.variants import dropped_by, find
 from nautilus.passes.selection.with_variants import accepting_spills, with_variants
-from nautilus.runtime.nvrtc import Resources
 from nautilus.passes.trials import sizes
+from nautilus.runtime.nvrtc import Resources
 from tests.passes.selection.products import Compile, request
 
 
