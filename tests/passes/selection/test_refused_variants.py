@@ -27,6 +27,7 @@ from nautilus.passes.selection.checked import KernelResources, variant_resources
 from nautilus.passes.selection.dispatch_tree import Candidate
 from nautilus.passes.selection.variants import dropped_by, find
 from nautilus.passes.selection.with_variants import accepting_spills, with_variants
+from nautilus.passes.trials import sizes
 from nautilus.runtime.nvrtc import Resources
 from tests.passes.selection.products import Compile, request
 
@@ -212,8 +213,8 @@ def test_the_variants_by_sizes_stay_where_ptxas_refuses_the_one_for_unaligned_te
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is planned again once.  Without any, the launcher demands what the others promise."""
-    monkeypatch.setattr(variants, "PLANNED", {1: (16, 4096)})
-    monkeypatch.setattr(variants, "GRID", {1: (1, 16, 1024, 16384)})
+    monkeypatch.setattr(sizes, "PLANNED", {1: (16, 4096)})
+    monkeypatch.setattr(sizes, "GRID", {1: (1, 16, 1024, 16384)})
     text = """
     dim M = runtime <= 16384, N = 4096, K = 4096
     input A: f16[M, K] strided

@@ -24,6 +24,7 @@ from nautilus.ma_tile.rewriting.at_sizes import at_sizes
 from nautilus.passes.compilation import Variants
 from nautilus.passes.selection import dispatch_tree, size_facts, variants
 from nautilus.passes.selection.variants import find
+from nautilus.passes.trials.sizes import GRID
 from tests.passes.selection.products import PRODUCT, request
 
 ROWS = """
@@ -129,7 +130,7 @@ def test_no_variants_beside_a_given_schedule(product: tuple[Request, Result]) ->
 def test_points_keep_the_facts() -> None:
     made = request(FACTS)
     spec = compile_file(made).modules["spec"]
-    points = [*variants._points(spec, variants._grids(spec, variants.GRID))]
+    points = [*variants._points(spec, variants._grids(spec, GRID))]
     assert points and all(p["M"] <= p["N"] and p["N"] % 8 == 0 for p in points)
 
 
@@ -147,7 +148,7 @@ Y[b: B, d] = sum[t: indptr[b] .. indptr[b + 1]](X[page[t], d])
 def test_sizes_that_facts_give_and_rows_that_no_axis_counts_do_not_vary() -> None:
     spec = compile_file(request(PACKED, until="spec")).modules["spec"]
     assert [d.name for d in size_facts.varied(spec)] == ["T", "B"]
-    points = [*variants._points(spec, variants._grids(spec, variants.GRID))]
+    points = [*variants._points(spec, variants._grids(spec, GRID))]
     assert {"T": 8192, "B": 1} in points
     assert size_facts.all_sizes(spec, {"T": 16, "B": 64}) == {"T": 16, "B": 64, "B1": 65, "Pages": 4096}
     given = {*size_facts.given_by_others(spec)}  # predictions know them: of B segments, each has a share of the rows
@@ -401,7 +402,7 @@ def test_bounds_of_candidates_are_no_sizes_of_the_grid_where_they_make_too_many(
     def grid(*bounds: int) -> list[int]:
         facts = [SizeFact(d, n) for d in "ABC" for n in bounds]
         candidates = [dispatch_tree.Candidate("x", schedule, made.modules["ma-tile"], (f,)) for f in facts]
-        return variants._grids(spec, variants.GRID, candidates)["B"]
+        return variants._grids(spec, GRID, candidates)["B"]
 
     assert grid(64) == [1, 32, 64, 512, 8192]
     assert grid(2, 4, 8, 16, 64, 128) == [1, 32, 512, 8192]
