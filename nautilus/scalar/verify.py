@@ -358,10 +358,6 @@ def _initialised(p: Program) -> Iterator[Offence]:
 
 
 @by_identity(128)
-def _private(k: Kernel) -> Mapping[str, tuple[Loop, ...]]:
-    return private_loops(k)
-
-
 def _independent(p: Program) -> Iterator[Offence]:
     for k in p.kernels:
         yield from _dependences(k)
@@ -374,7 +370,7 @@ def _dependences(k: Kernel) -> tuple[Offence, ...]:
 
 
 def _between_iterations(k: Kernel) -> Iterator[Offence]:
-    local, team = _private(k), team_loop(k)
+    local, team = private_loops(k), team_loop(k)
     written: dict[str, list[tuple[tuple[Loop, ...], Store | Update]]] = {}
     for loops, s in _statements(k):
         written.setdefault(s.buffer, []).append((loops, s))
@@ -402,7 +398,7 @@ def _shared(loops: tuple[Loop, ...], name: str, local: Mapping[str, tuple[Loop, 
 
 def _reductions(p: Program) -> Iterator[Offence]:
     for k in p.kernels:
-        private = _private(k)
+        private = private_loops(k)
         for _, loop in _loops(k):
             if not loop.kind.is_reduction:
                 continue

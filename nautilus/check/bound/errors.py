@@ -39,7 +39,7 @@ from nautilus.check.bound.exactness import (
     selects,
     unit,
 )
-from nautilus.check.bound.operands import AROUND, engine_of, multiplies
+from nautilus.check.bound.operands import AROUND, engine_of, is_strided, multiplies
 from nautilus.check.bound.recurrences.unchanged import is_running_sum, unchanged
 from nautilus.check.bound.roundings.alike import alike, alike_in_binades, names_of, of_values
 from nautilus.check.bound.roundings.approximations import HIDDEN, exact_nodes, smaller
@@ -391,7 +391,8 @@ class Rounding(Evaluator):
         cut = self.how.cuts.get(self.d.name)
         lanes = self.parallel(cut)
         size = apart(terms, axes, parts, count, *lanes) if lanes is not None and count > 1 else None
-        value = self.summed(e, parts, count, additions(count), accumulations(self.engine(e), count, cut), size)
+        chain = additions(count, is_strided(e))
+        value = self.summed(e, parts, count, chain, accumulations(self.engine(e), count, cut), size)
         if self.parted(e) and self.engine(e) is None:
             squares = reduce_array("sum", terms * terms, axes, DType.F64)
             errors = self.of_sums(value)

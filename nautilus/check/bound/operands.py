@@ -79,6 +79,14 @@ def _is_row(e: Reduce) -> bool:
     return bool(read) and e.cond is None and all(_length(n.index, over) >= _ROW for n in read)
 
 
+@by_identity(1 << 8)
+def is_strided(e: Reduce) -> bool:
+    """Whether no element that ``e`` reads for its terms lies beside that of the next term, as in sums of columns."""
+    over = {a.name for a in e.axes}
+    read = [n for n in walk(e.body) if isinstance(n, Load) and n.index and free_vars(n) & over]
+    return bool(read) and not any(free_vars(n.index[-1]) & over for n in read)
+
+
 def _length(index: tuple[Expr, ...], over: Mapping[str, int]) -> int:
     """The elements of the last positions of ``index`` that are variables of a sum alone, which has them ``over``."""
     mine = list(takewhile(lambda i: isinstance(i, Var) and i.name in over, reversed(index)))

@@ -204,8 +204,9 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     )
     kept = sum(reduced.isdisjoint(c) for c in rows)
     vec = {a: gcd(cost.vec.get(a, 1), sizes[a]) for a in columns}
-    for op in walk_ops(kernel.body):
-        if isinstance(op, ScanOp) and op.axis in vec and op.into in vec:  # a scan keeps the layout
+    scans = [op for op in walk_ops(kernel.body) if isinstance(op, ScanOp)]
+    for op in scans:
+        if op.axis in vec and op.into in vec:  # a scan keeps the layout
             vec[op.axis] = vec[op.into] = max(vec[op.axis], vec[op.into])
     lead = columns[0] if columns else None
     wanted = fixed_warps or warps[0] * warps[1]
@@ -213,7 +214,6 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
         vec |= {x: gcd(sizes[x], sizes[x] // (32 * wanted) or 1) if x in cost.keyed else 1 for x in columns}
     kept_rows = {x for c in rows for x in c if reduced.isdisjoint(c)}
     across = frozenset() if cost.keyed else cost.bytes & kept_rows
-    scans = [op for op in walk_ops(kernel.body) if isinstance(op, ScanOp)]
     states = frozenset(op.states for op in scans if op.states is not None)
     row_sizes = [_row_size([a for a in c if a not in states], sizes, across) for c in rows]
     span = sizes[lead] if lead else 1

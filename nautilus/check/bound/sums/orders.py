@@ -23,6 +23,8 @@ LARGEST_STORED: Final = (2.0 - 2.0**-23) * 2.0**127  # of a number that becomes 
 LANES: Final = 32
 #: Terms that one lane holds of a short sum.
 _ACCESS: Final = 4
+#: Terms that one lane has where lanes have neighbouring results; longer sums are divided among more lanes.
+_STRIDED: Final = 512
 #: The fewest parallel partial sums of a part of a sum: where lanes run along another axis, those of the warps.
 _WARPS: Final = 4
 #: Elements of a tile for each parallel partial sum.
@@ -42,12 +44,14 @@ def cuts(spec: Spec, schedule: Schedule) -> dict[str, SplitPlan]:
     return {op: s for op, s in first.items() if op in reads and not reads[op] & first.keys()}
 
 
-def additions(count: int) -> float:
+def additions(count: int, strided: bool = False) -> float:
     """The additions that follow each other in a sum of ``count`` terms outside the tensor core.
 
-    A lane adds the terms of an access one after the other, and a tree adds the lanes: this decides short sums.
+    A lane adds the terms of an access one after the other, and a tree adds the lanes: this decides short sums.  Where
+    terms are ``strided``, lanes have neighbouring results, and each adds its terms one after another.
     """
-    return max(count / LANES, min(count, _ACCESS) + log2(max(1, min(count, LANES))))
+    shared = max(count / LANES, min(count, _ACCESS) + log2(max(1, min(count, LANES))))
+    return max(shared, min(count, _STRIDED)) if strided else shared
 
 
 def accumulations(engine: DType | None, count: int, cut: SplitPlan | None = None) -> float:

@@ -114,3 +114,18 @@ def same_states(spec: Spec, given: InputSet) -> None:
     found = run_program(after, given.arrays, numbers, "typed"), run_tiles(tiles, given.arrays, numbers, "typed")
     for got in (*found, run_memory(memory, given.arrays, numbers)):
         same_special_values(spec, want, got)
+
+
+@pytest.mark.parametrize(("kept", "combined"), [(0.8, True), (1.0, False)])
+def test_steps_whose_powers_lose_precision_are_not_combined(kept: float, combined: bool) -> None:
+    """Momentum over many steps: where nothing is forgotten, each square of the matrix has twice the error before."""
+    spec = load_text(f"""
+dim B = 4, T = 2048
+input g: f32[B, T]
+output w: f32[B, T]
+recur {{
+    m[b, t] = 0.9 * (m[b, t - 1] if t > 0 else 0) + g[b, t] + 0.01 * (w[b, t - 1] if t > 0 else 0)
+    w[b, t] = {kept} * (w[b, t - 1] if t > 0 else 0) - 0.01 * m[b, t]
+}}
+""")
+    assert bool(ScanTiles(spec).derive(lower(spec))[1]) is combined
