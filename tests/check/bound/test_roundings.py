@@ -1,4 +1,4 @@
-"""How alike the errors of roundings are, those of an element and its extreme too, which form of a function has them, and what positions decide."""
+"""How alike errors are: those of roundings, of an element and its extreme, of a function's forms; what positions decide."""
 
 from __future__ import annotations
 
