@@ -26,7 +26,7 @@ HINTS = frozenset({"volatile", "stream", "unroll", "ahead"})
 #: what a number is changed by; 1 where it is not listed
 _STEPS = {"threads": 32, "bytes": 16, "registers": 8}
 #: the weaker value of each flag
-_WEAKER = {"read": True, "relaxed": True, "cluster": False, "is_async": True}
+_WEAKER = {"read": True, "relaxed": True, "cluster": False, "is_async": True, "team": False}
 #: ops without an effect of their own whose fields belong to asynchronous work
 _ASYNCHRONOUS: dict[type, tuple[str, ...]] = {MmaOp: ("is_async",), SharedStore: ("block",)}
 #: declared parts of a kernel, and the fields that are counts of threads, arrivals or stages

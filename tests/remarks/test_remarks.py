@@ -80,9 +80,9 @@ def test_the_command_line_has_the_names_of_all_kinds() -> None:
     assert REMARKS == NAMES
 
 
-def test_a_product_of_32_bit_integers_has_no_matrix_instruction() -> None:
-    (r,) = loud(PRODUCT.format("i32", "i32"))
-    assert r.kind is Kind.MATRIX_UNITS and "i32" in r.message and "i8" in (r.hint or "")
+def test_a_product_of_64_bit_integers_has_no_matrix_instruction() -> None:
+    (r,) = loud(PRODUCT.format("i64", "i64"))
+    assert r.kind is Kind.MATRIX_UNITS and "i64" in r.message and "i8" in (r.hint or "")
     assert (r.span.line, r.span.column) == (5, 11)
 
 

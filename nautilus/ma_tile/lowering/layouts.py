@@ -233,11 +233,10 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
         wanted, warps[0], span // (vec[lead] * col_lanes) if lead else 1,
         [s // n for s, n in zip(row_sizes, row_lanes, strict=True)], kept,
     )  # fmt: skip
-    used = col_warps * prod(row_warps)
     return Template(
         sizes, vec, ClassPlan(tuple(columns), col_lanes, col_warps),
         tuple(ClassPlan(tuple(c), n, w) for c, n, w in zip(rows, row_lanes, row_warps, strict=True)),
-        left, fixed_warps or used,
+        left, fixed_warps or col_warps * prod(row_warps),
         cost.keyed | cost.sliding | {x for op in scans for x in combined(op)}, cost.keyed, across, states,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""How alike errors are: those of roundings, of an element and its extreme, of a function's forms; what positions decide."""
+"""How alike errors are: those of roundings, of an element and its extreme, of forms of a function; and marked positions."""
 
 from __future__ import annotations
 
