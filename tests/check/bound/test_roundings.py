@@ -1,4 +1,4 @@
-"""How alike errors are: those of roundings, of an element and its extreme, of forms of a function; and marked positions."""
+"""How alike errors are: of roundings, of an element and its extreme, of forms of a function, of marked positions."""
 
 from __future__ import annotations
 
