@@ -486,7 +486,7 @@ def test_products_of_64_bits_take_more_slots() -> None:
 
     def issued(element: str, total: str) -> float:
         text = (
-            f"dim M = 512, K = 512\ninput A: {element}[M, K], B: {element}[M, K]\noutput C: {total}[M, M]\n"
+            f"dim M = 512, K = 256\ninput A: {element}[M, K], B: {element}[M, K]\noutput C: {total}[M, M]\n"
             f"C[i, j] = sum[k]({total}(A[i, k]) * {total}(B[j, k]))\n"
         )
         result = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="ma-tile"))
