@@ -17,7 +17,7 @@ from nautilus.ma_tile.ir.ops import MemModule
 
 #: functions and types of Python that the files use: a function with such a name would replace it for all others
 BUILTINS = frozenset({
-    "RuntimeError", "ValueError", "any", "bool", "float", "int", "list", "max", "min", "str", "tuple", "zip",
+    "RuntimeError", "ValueError", "any", "bool", "float", "getattr", "int", "list", "max", "min", "str", "tuple", "zip",
 })  # fmt: skip
 
 
