@@ -59,8 +59,8 @@ def _texts(spec: Path) -> Iterator[str]:
 def sources() -> str:
     """A hash of the names, sizes and times of the files of the compiler, and the version of Python.
 
-    Their contents would take longer to read than an output of the cache.  What replaces a file has another time of
-    change, which no program can choose, even if it keeps the time of the last write.
+    Their contents would take longer to read than an output of the cache.  What replaces a file gives it another time of
+    change (``st_ctime``), even if it keeps the time of the last write.
     """
     whole = hashlib.sha256(sys.version.encode())
     grammar = [p for p in (_PACKAGE / "grammar", _PACKAGE.parent / "grammar") if p.is_dir()]

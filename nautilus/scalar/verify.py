@@ -357,7 +357,6 @@ def _initialised(p: Program) -> Iterator[Offence]:
 # -- the promises of loop kinds ---------------------------------------------------------------
 
 
-@by_identity(128)
 def _independent(p: Program) -> Iterator[Offence]:
     for k in p.kernels:
         yield from _dependences(k)

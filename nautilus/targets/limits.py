@@ -6,28 +6,9 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.targets.records import TARGETS, Limits, find
 
 __all__ = [
-    "BANKS",
-    "BLOCK_REGISTERS",
-    "BOX",
-    "MAX_BLOCKS",
-    "MMA_DEPTH",
-    "MMA_ROWS",
-    "NAMED_BARRIERS",
-    "SCATTER_BYTES",
-    "SHORT_DEPTH",
-    "SMEM_WITHOUT_OPT_IN",
-    "SM_REGISTERS",
-    "TENSOR_MAP_AXES",
-    "THREAD_REGISTERS",
-    "VECTOR_BYTES",
-    "WARP",
-    "WGMMA_COLUMNS",
-    "WGMMA_ROWS",
-    "WHOLE_DEPTH",
-    "WORD",
-    "Limits",
-    "held_registers",
-    "limits",
+    "BANKS", "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "MMA_ROWS", "NAMED_BARRIERS", "SCATTER_BYTES",
+    "SHORT_DEPTH", "SMEM_WITHOUT_OPT_IN", "SM_REGISTERS", "TENSOR_MAP_AXES", "THREAD_REGISTERS", "VECTOR_BYTES",
+    "WARP", "WGMMA_COLUMNS", "WGMMA_ROWS", "WHOLE_DEPTH", "WORD", "Limits", "held_registers", "limits",
 ]  # fmt: skip
 
 WARP = 32  # lanes of a warp

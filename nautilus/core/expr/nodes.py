@@ -221,6 +221,7 @@ Expr: TypeAlias = Const | Var | Param | Load | Op | Reduce | Ref
 #: name -> number of arguments.
 OPS: Mapping[str, int] = {f.name: f.arity for f in FUNCTIONS.values()}
 COMPARISONS = frozenset(f.name for f in FUNCTIONS.values() if f.types is Types.COMPARISON)
+RELATIONAL = frozenset({"lt", "le", "gt", "ge"})  # of these, what depends on the sign of a difference
 NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}  # on integers only: NaN is unordered
 
 

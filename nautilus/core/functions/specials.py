@@ -45,14 +45,20 @@ Named = tuple[str, Fact]  # a value by its name, and what is known of it
 Ends = tuple[float, float]
 
 
+def nearest_f32(value: float) -> float:
+    """The nearest number of f32, infinite beyond its range."""
+    try:
+        stored: float = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.copysign(INF, value)
+    return stored
+
+
 def constant(value: float) -> Fact:
     """The fact of a constant of f32."""
     if math.isnan(value):
         return ANYTHING
-    try:
-        stored: float = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        stored = math.copysign(INF, value)
+    stored = nearest_f32(value)
     return Fact(stored, stored, False, stored)
 
 

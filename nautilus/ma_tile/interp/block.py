@@ -68,8 +68,8 @@ class BlockRun:
         self.shared = machine.shared_memory()
         ranks, team = machine.kernel.together, machine.kernel.team
         self.barriers = Barriers(self.shared, machine.threads, machine.components)
-        first = block * machine.threads + 1
-        own = range(first, first + team * machine.threads)
+        first_thread = block * machine.threads + 1
+        own = range(first_thread, first_thread + team * machine.threads)
         self.meet: Callable[[], None] = lambda: machine.memory.meet(own)
         if team == 1:
             self.barriers.met = self.meet
@@ -420,7 +420,8 @@ def _grid_dependency(run: BlockRun, ctx: Context, op: GridWait | GridLaunchDepen
 
 
 def _table() -> dict[type, Callable[[BlockRun, Context, Any], None]]:
-    from nautilus.ma_tile.interp import data, dot, scan, tile_scheduler, tma, unpack, wgmma
+    from nautilus.ma_tile.interp import data, dot, tile_scheduler, tma, unpack, wgmma
+    from nautilus.ma_tile.interp.scans import scan
 
     tables = (data.TABLE, scan.TABLE, dot.TABLE, tma.TABLE, unpack.TABLE, wgmma.TABLE, tile_scheduler.TABLE)
     grid: dict[type, Callable[[BlockRun, Context, Any], None]] = {

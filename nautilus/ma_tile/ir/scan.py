@@ -39,7 +39,10 @@ from nautilus.ma_tile.ir.values import MA, SCRATCH, Frag
     " over $axis into $into( $reverse)?( $exclusive)?( scratch $scratch)?",
 )
 class ScanOp(CommonScan[Frag]):
-    """``scratch``: one element for each warp, total and lane, where warps split the axis; :func:`exchanged`."""
+    """``scratch``: one element for each warp, total and lane, where warps split the axis.
+
+    That of states has the numbers of :meth:`StateMatrix.exchanged` for each warp.
+    """
 
     scratch: str | None = declare(SCRATCH, default=None)
 

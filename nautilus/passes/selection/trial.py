@@ -7,7 +7,6 @@ A kernel of several definitions that was refused with its first plans has smalle
 :data:`~nautilus.core.fallbacks.SMALLER`.  These may take longer than kernels of its definitions, which have large tiles
 and store what one kernel would keep, so that both are tried (:func:`apart`): before reductions are cut into chunks,
 because kernels that are apart may have few blocks.
-
 """
 
 from __future__ import annotations

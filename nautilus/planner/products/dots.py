@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from math import gcd, prod
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, loads, walk
+from nautilus.core.expr.nodes import RELATIONAL, Const, Expr, Load, Op, Var, children, free_vars, loads, walk
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.simplify import linear_in
 from nautilus.core.index.sizes import nominal
@@ -207,7 +207,7 @@ def lengths_differ(defs: Iterable[Def], loop: str, grid: Collection[str]) -> boo
     """
     ends: dict[bool, set[str]] = {True: set(), False: set()}
     for c in (c for d in defs for c in conjuncts(d.guard)):
-        if not (isinstance(c, Op) and c.op in ("lt", "le", "gt", "ge") and loop in free_vars(c)):
+        if not (isinstance(c, Op) and c.op in RELATIONAL and loop in free_vars(c)):
             continue
         less, more = (linear_in(e, loop) for e in (c.args if c.op in ("lt", "le") else c.args[::-1]))
         if less is not None and more is not None and less[0] != more[0]:

@@ -12,7 +12,7 @@ from math import prod
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Expr, Load, Op, free_vars, loads
+from nautilus.core.expr.nodes import RELATIONAL, Expr, Load, Op, free_vars, loads
 from nautilus.core.index.linear import linear, moves_with
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2
@@ -106,7 +106,7 @@ def _moved(g: Draft, axis: str) -> int:
     """
     found = [1]
     for c in (c for d in g.defs for c in conjuncts(d.guard)):
-        if g.loop is not None and isinstance(c, Op) and c.op in ("lt", "le", "gt", "ge"):
+        if g.loop is not None and isinstance(c, Op) and c.op in RELATIONAL:
             far = linear(c.args[0]) - linear(c.args[1])
             own, step = (abs(far.slope(x)) for x in (axis, g.loop))
             found += [own // step] if step else []

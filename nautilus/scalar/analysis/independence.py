@@ -21,6 +21,7 @@ from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, loads, rewrite
 from nautilus.core.index.linear import Linear, atom, build, linear
 from nautilus.core.index.simplify import affine, bounds
+from nautilus.core.records.memo import by_identity
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.ranges.inverse import inverse
@@ -47,7 +48,8 @@ def has_whole_teams(k: Kernel) -> bool:
     return k.team == 1 or (team is not None and extent(team) == k.team)
 
 
-def private_loops(k: Kernel) -> dict[str, tuple[Loop, ...]]:
+@by_identity(128)
+def private_loops(k: Kernel) -> Mapping[str, tuple[Loop, ...]]:
     """By local, the loops around every access to it; a carried ``seq`` and what is inside it end them."""
     inside = {b.name for b in k.locals}
     common: dict[str, tuple[Loop, ...]] = {}

@@ -21,15 +21,25 @@ import numpy as np
 
 from nautilus.check.bound.cancelling.ties import are_equal
 from nautilus.check.bound.exactness import inexact, is_inexact_number
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, children, free_vars, rewrite, walk
+from nautilus.core.expr.nodes import (
+    RELATIONAL,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Param,
+    Reduce,
+    children,
+    free_vars,
+    rewrite,
+    walk,
+)
 from nautilus.core.numerics import round_to
 from nautilus.core.types import DType
 from nautilus.frontend.interp import Evaluator
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.frontend.values import Value, line_up, union
 
-#: Comparisons that decide otherwise where the difference of their sides has another sign.
-ORDERED: Final = frozenset({"lt", "le", "gt", "ge"})
 _TRUE: Final = Const(True, DType.BOOL)
 _ARITHMETIC: Final = frozenset({"add", "sub", "mul", "cast"})  # operations that every form rounds to nearest
 _MOST: Final = 1 << 22  # positions at which a comparison is evaluated
@@ -98,7 +108,7 @@ def depends(spec: Spec, name: str, others: frozenset[str]) -> bool:
 
 def _is_of_positions(e: Expr) -> TypeGuard[Op]:
     """Whether ``e`` compares rounded numbers that positions alone decide about."""
-    if not (isinstance(e, Op) and e.op in ORDERED and e.args[0].dtype.is_float):
+    if not (isinstance(e, Op) and e.op in RELATIONAL and e.args[0].dtype.is_float):
         return False
     nodes = [n for a in e.args for n in walk(a)]
     if any(isinstance(n, Load | Param | Reduce) for n in nodes):

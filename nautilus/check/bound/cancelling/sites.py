@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-from nautilus.check.bound.cancelling.positions import ORDERED, unmarked
+from nautilus.check.bound.cancelling.positions import unmarked
 from nautilus.check.bound.exactness import inexact
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, walk
+from nautilus.core.expr.nodes import RELATIONAL, Const, Expr, Load, Op, Param, Reduce, Var, walk
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.functions.record import Singular
 from nautilus.core.text.expressions import parse_expr
@@ -55,7 +55,7 @@ def _parsed(text: str) -> Expr:
 def comparisons(cond: Expr) -> Iterator[Op]:
     """The comparisons of floats by order in ``cond`` about which roundings may decide."""
     for e in unmarked(cond):
-        if isinstance(e, Op) and e.op in ORDERED and e.args[0].dtype.is_float:
+        if isinstance(e, Op) and e.op in RELATIONAL and e.args[0].dtype.is_float:
             yield e
 
 

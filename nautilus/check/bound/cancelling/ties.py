@@ -24,7 +24,8 @@ from math import inf, sqrt
 
 import numpy as np
 
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, substitute, walk
+from nautilus.check.bound.cancelling.tails import median
+from nautilus.core.expr.nodes import RELATIONAL, Const, Expr, Load, Op, Reduce, Var, substitute, walk
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
@@ -39,7 +40,6 @@ _LARGE = 4  # one in this many steps is a large one
 _PART = 1 / 16  # the unit of errors of arguments, relative to the period, above which their remainders may be any
 _CROSSING = 4.0  # numbers that cross a tie, in units of those that are expected
 _AT = 2.0**-40  # the relative distance of a number from a tie that is an error of f64
-_ORDERED = frozenset({"lt", "le", "gt", "ge"})
 _KEEP_WHOLE = frozenset({"neg", "abs", "min", "max", "add", "sub", "mul"})
 
 
@@ -113,7 +113,7 @@ def ties(spec: Spec, computed: frozenset[str]) -> Ties:
 
 def _orders(spec: Spec) -> frozenset[Expr]:
     """The forms of comparisons of rounded floats that no float of an input decides about."""
-    from nautilus.check.bound.cancelling.positions import ORDERED, unmarked
+    from nautilus.check.bound.cancelling.positions import unmarked
     from nautilus.check.bound.exactness import inexact
 
     rounds: dict[str, bool | None] = {t.name: None if t.dtype.is_float else False for t in spec.inputs}
@@ -126,7 +126,7 @@ def _orders(spec: Spec) -> frozenset[Expr]:
 
     for d in spec.definitions:
         nodes = unmarked(d.expr)
-        comparisons = (n for n in nodes if isinstance(n, Op) and n.op in ORDERED and n.args[0].dtype.is_float)
+        comparisons = (n for n in nodes if isinstance(n, Op) and n.op in RELATIONAL and n.args[0].dtype.is_float)
         found |= {form(n) for n in comparisons if of(n)}
         rounds[d.name] = None if d.recurrence is not None else of(d.expr)
     return frozenset(found)
@@ -206,7 +206,7 @@ def orders_of(e: Expr, known: Ties) -> Mapping[int, str]:
     """By identity, the nodes of ``e`` that are ``known`` comparisons, with a name of each."""
     if not known.orders:
         return {}
-    nodes = (n for n in walk(e) if isinstance(n, Op) and n.op in _ORDERED)
+    nodes = (n for n in walk(e) if isinstance(n, Op) and n.op in RELATIONAL)
     return {id(n): repr(f) for n in nodes if (f := form(n)) in known.orders}
 
 
@@ -262,7 +262,7 @@ def part_of_all(x: Array, exact: Array, step: Step, whole: float) -> float:
             return 1.0
         with np.errstate(all="ignore"):
             error = np.abs(flat - known)
-            period = one.period or 2.0 * float(np.median(np.abs(known)))
+            period = one.period or 2.0 * median(np.abs(known))
         usual = float(np.mean(error[np.isfinite(error)])) if np.isfinite(error).any() else inf
         share += usual / period if period > 0.0 else 1.0
     expected = max(1.0, _CROSSING * share * whole * x.size)

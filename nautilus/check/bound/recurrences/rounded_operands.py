@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, loads, rewrite
+from nautilus.core.expr.nodes import Expr, Op, Reduce, loads, rewrite
 from nautilus.core.expr.products import factors, product_of
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.spec import Definition, Spec
@@ -27,27 +27,22 @@ def rounded_steps(spec: Spec, precision: str, schedule: Schedule | None) -> froz
 
 def with_rounded_operands(members: Sequence[Definition]) -> list[Definition]:
     """``members`` of a recurrence, whose sums round what they multiply elements of matrices of 16 bits by."""
+    from nautilus.scalar.rewriting.recurrence_operands import half
+
     names = {d.name for d in members}
 
     def rule(e: Expr) -> Expr | None:
         if not isinstance(e, Reduce) or e.op != "sum":
             return None
         parts = factors(e.body)
-        matrices = [f for f in parts if (ld := _half(f)) is not None and ld.buffer not in names]
+        matrices = [f for f in parts if (ld := half(f)) is not None and ld.buffer not in names]
         left = [f for f in parts if f not in matrices]
         if len(matrices) != 1 or not any(ld.buffer in names for f in left for ld in loads(f)):
             return None
-        found, (matrix,) = _half(matrices[0]), matrices
+        found, (matrix,) = half(matrices[0]), matrices
         assert found is not None
         x = product_of(left)
         rounded = Op("cast", (Op("narrow", (x,), found.dtype),), x.dtype)
         return replace(e, body=Op("mul", (rounded, matrix), e.body.dtype))
 
     return [replace(d, expr=rewrite(d.expr, rule)) for d in members]
-
-
-def _half(e: Expr) -> Load | None:
-    match e:
-        case Op(op="cast", args=(Load() as ld,)) if ld.dtype.is_half:
-            return ld
-    return None

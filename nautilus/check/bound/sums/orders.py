@@ -23,7 +23,8 @@ LARGEST_STORED: Final = (2.0 - 2.0**-23) * 2.0**127  # of a number that becomes 
 LANES: Final = 32
 #: Terms that one lane holds of a short sum.
 _ACCESS: Final = 4
-#: Terms that one lane has where lanes have neighbouring results; longer sums are divided among more lanes.
+#: Terms that one lane has at most where lanes have neighbouring results: a judged figure, because the planner divides
+#: longer sums among more lanes.
 _STRIDED: Final = 512
 #: The fewest parallel partial sums of a part of a sum: where lanes run along another axis, those of the warps.
 _WARPS: Final = 4

@@ -2,93 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import identity
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.cuda.ctypes import literal, memory_type
-from nautilus.cuda.ops.reduction import combine, scratch_element
+from nautilus.cuda.ctypes import literal
+from nautilus.cuda.ops.reduction import scratch_element
+from nautilus.cuda.ops.scans.printed import Scan, distances, shuffle
 from nautilus.cuda.ops.scans.states import StateScan, print_states
 from nautilus.cuda.registers import digit as digit_text
 from nautilus.cuda.registers import times
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.scan import Digit, ScanLevels, levels_of, state_levels, state_matrix
-
-
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """The scan that is printed: ``name`` is the array of the result, ``start`` the identity."""
-
-    w: Writer
-    op: ma.ScanOp
-    levels: ScanLevels
-    name: str
-    start: str
-
-    @property
-    def dtype(self) -> DType:
-        return self.op.result.type.dtype
-
-    @property
-    def ctype(self) -> str:
-        return self.w.array(self.op.result).type
-
-    def combine(self, a: str, b: str) -> str:
-        return combine(self.w, self.op.combiner, a, b, self.dtype)
-
-    def register(self, total: str, low: str) -> str:
-        """The register at position ``low`` of total number ``total`` in the order of the scan."""
-        parts = [self._term(low, self.levels.low, 1, True, self.op.reverse)]
-        div, digits = 1, (self.levels.high, *self.levels.others)
-        for n, d in enumerate(digits):
-            last = all(x.size == 1 for x in digits[n + 1 :])
-            parts.append(self._term(total, d, div, last, self.op.reverse and n == 0))
-            div *= d.size
-        return " + ".join(p for p in parts if p != "0") or "0"
-
-    def _term(self, number: str, d: Digit, div: int, last: bool, reverse: bool) -> str:
-        if d.size == 1:
-            return "0"
-        value = digit_text(number, div, d.size, last)
-        if reverse:
-            value = f"({d.size - 1} - {value})"
-        elif not value.isidentifier():
-            value = f"({value})"
-        return value if d.step == 1 else f"{value} * {d.step}"
-
-    def place(self, number: str, d: Digit) -> str:
-        """The place of a lane or warp in the order of the scan."""
-        value = f"{number} % {d.size}" if d.step == 1 else f"{number} / {d.step} % {d.size}"
-        return f"{d.size - 1} - {value}" if self.op.reverse else value
-
-    @property
-    def from_earlier(self) -> str:
-        """The shuffle that reads a lane which is earlier in the order of the scan."""
-        return "__shfl_down_sync" if self.op.reverse else "__shfl_up_sync"
-
-    @property
-    def last_lane(self) -> str:
-        """The number of the last lane in the order of the scan, among those that have a part of the same elements."""
-        d = self.levels.lanes
-        mask = (d.size - 1) * d.step
-        return f"{self.w.lane} & {31 - mask}" if self.op.reverse else f"{self.w.lane} | {mask}"
-
-    def print_scratch(self) -> None:
-        """Declare the pointer to the scratch through which warps exchange their totals."""
-        assert self.op.scratch is not None, "the verifier demands scratch where warps split the axis"
-        ctype, at = memory_type(self.dtype), self.w.place(self.op.scratch)
-        self.w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({self.w.pointer} + {at});")
-
-
-def _distances(size: int) -> Iterator[int]:
-    """The powers of two below ``size``: how far the steps of a scan of so many lanes read."""
-    distance = 1
-    while distance < size:
-        yield distance
-        distance *= 2
+from nautilus.ma_tile.ir.scan import levels_of, state_levels, state_matrix
 
 
 def print_scan(w: Writer, op: ma.ScanOp) -> None:
@@ -98,15 +24,14 @@ def print_scan(w: Writer, op: ma.ScanOp) -> None:
         raise UnsupportedError("a scan along an axis whose digits have another order", op.axis, op.span)
     name = w.declare(op.result)
     if op.states is not None:
-        s = _Scan(w, op, levels, name, "0")
         found = state_levels(w.layout(op.arg), op.axis, op.states)
         assert found is not None, "levels are those of states"
-        print_states(StateScan(w, op, levels, state_matrix(op), found[1], name, s.register, s.place))
+        print_states(StateScan(w, op, levels, name, "0", state_matrix(op), found[1]))
         return
     if op.by is not None:
         _print_recurrence(_Recurrence(w, op, levels, name, "0"), op.by)
         return
-    s = _Scan(w, op, levels, name, literal(identity(op.combiner, op.result.type.dtype).value, op.result.type.dtype))
+    s = Scan(w, op, levels, name, literal(identity(op.combiner, op.result.type.dtype).value, op.result.type.dtype))
     with w.braces(""):
         split = levels.lanes.size > 1 or levels.warps.size > 1
         if split or levels.high.size > 1:
@@ -122,7 +47,7 @@ def print_scan(w: Writer, op: ma.ScanOp) -> None:
             _high(s, split)
 
 
-def _low(s: _Scan) -> None:
+def _low(s: Scan) -> None:
     """The running results of neighbouring registers, and their totals."""
     w, op = s.w, s.op
     with w.registers("t", s.levels.totals) as t:
@@ -141,28 +66,22 @@ def _low(s: _Scan) -> None:
             w.line(f"total[{t}] = run;")
 
 
-def _shuffle(s: _Scan, function: str, x: str, by: str) -> str:
-    if s.dtype is DType.BOOL:
-        return f"({function}(0xffffffffu, (int){x}, {by}) != 0)"
-    return f"{function}(0xffffffffu, {x}, {by})"
-
-
-def _lanes(s: _Scan) -> None:
+def _lanes(s: Scan) -> None:
     """The running result before each lane, and the total of all lanes."""
     w, d = s.w, s.levels.lanes
     w.line(f"const int lane_place = {s.place(w.lane, d)};")
     with w.registers("t", s.levels.totals) as t:
         w.line(f"{s.ctype} other;")
-        for distance in _distances(d.size):
-            w.line(f"other = {_shuffle(s, s.from_earlier, f'total[{t}]', str(distance * d.step))};")
+        for distance in distances(d.size):
+            w.line(f"other = {shuffle(s, s.from_earlier, f'total[{t}]', str(distance * d.step))};")
             w.line(f"if (lane_place >= {distance}) total[{t}] = {s.combine('other', f'total[{t}]')};")
-        w.line(f"other = {_shuffle(s, s.from_earlier, f'total[{t}]', str(d.step))};")
+        w.line(f"other = {shuffle(s, s.from_earlier, f'total[{t}]', str(d.step))};")
         w.line(f"before[{t}] = lane_place >= 1 ? other : {s.start};")
-        w.line(f"other = {_shuffle(s, '__shfl_sync', f'total[{t}]', s.last_lane)};")
+        w.line(f"other = {shuffle(s, '__shfl_sync', f'total[{t}]', s.last_lane)};")
         w.line(f"total[{t}] = other;")
 
 
-def _warps(s: _Scan) -> None:
+def _warps(s: Scan) -> None:
     """The running result before each warp: each writes its totals to scratch, and after a barrier it reads all."""
     w, d = s.w, s.levels.warps
     count = s.levels.totals
@@ -189,7 +108,7 @@ def _warps(s: _Scan) -> None:
         w.line(f"total[{t}] = every;")
 
 
-def _high(s: _Scan, split: bool) -> None:
+def _high(s: Scan, split: bool) -> None:
     """Every element with what lanes, warps and earlier high registers have before it."""
     w, high = s.w, s.levels.high.size
     if high > 1:
@@ -210,7 +129,7 @@ def _high(s: _Scan, split: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Recurrence(_Scan):
+class _Recurrence(Scan):
     """A scan with factors: in place of a result, steps have a linear map, its factor and its rest."""
 
     @property
@@ -247,7 +166,7 @@ class _Recurrence(_Scan):
     def exchange(self, name: str, function: str, at: str, by: str) -> None:
         """Declare the map ``name`` as that of map ``at`` in another lane."""
         for part in ("factor", "rest"):
-            self.w.line(f"const {self.ctype} {name}_{part} = {_shuffle(self, function, f'scan_{part}[{at}]', by)};")
+            self.w.line(f"const {self.ctype} {name}_{part} = {shuffle(self, function, f'scan_{part}[{at}]', by)};")
 
 
 def _print_recurrence(s: _Recurrence, by: ma.Frag) -> None:
@@ -312,17 +231,17 @@ def _steady_lanes(s: _Recurrence) -> None:
     w.line(f"const int scan_lane_place = {s.place(w.lane, d)};")
     with w.registers("t", s.levels.totals) as t:
         w.line(f"{s.ctype} scan_other, scan_power = scan_factor[{t}], scan_lanes = 1;")
-        for distance in _distances(d.size):
-            w.line(f"scan_other = {_shuffle(s, s.from_earlier, f'scan_rest[{t}]', str(distance * d.step))};")
+        for distance in distances(d.size):
+            w.line(f"scan_other = {shuffle(s, s.from_earlier, f'scan_rest[{t}]', str(distance * d.step))};")
             moved = s.moved("scan_power", f"scan_rest[{t}]", "scan_other")
             w.line(f"if (scan_lane_place >= {distance}) scan_rest[{t}] = {moved};")
             w.line(f"if (scan_lane_place & {distance}) scan_lanes = {s.product('scan_lanes', 'scan_power')};")
             w.line(f"scan_power = {s.product('scan_power', 'scan_power')};")
-        w.line(f"scan_other = {_shuffle(s, s.from_earlier, f'scan_rest[{t}]', str(d.step))};")
+        w.line(f"scan_other = {shuffle(s, s.from_earlier, f'scan_rest[{t}]', str(d.step))};")
         w.line(f"scan_before_factor[{t}] = scan_lanes;")
         w.line(f"scan_before_rest[{t}] = scan_lane_place >= 1 ? scan_other : 0;")
         w.line(f"scan_factor[{t}] = scan_power;")
-        w.line(f"scan_other = {_shuffle(s, '__shfl_sync', f'scan_rest[{t}]', s.last_lane)};")
+        w.line(f"scan_other = {shuffle(s, '__shfl_sync', f'scan_rest[{t}]', s.last_lane)};")
         w.line(f"scan_rest[{t}] = scan_other;")
 
 
@@ -338,16 +257,16 @@ def _steady_warps(s: _Recurrence) -> None:
         load = scratch_element(w, "scan_read_warp", 2 * count, t)
         w.line(f"{s.ctype} scan_other, scan_part = {w.lane} < {d.size} ? {load} : 0;")
         w.line(f"{s.ctype} scan_power = scan_factor[{t}], scan_earlier = 1;")
-        for distance in _distances(d.size):
-            w.line(f"scan_other = {_shuffle(s, '__shfl_up_sync', 'scan_part', str(distance))};")
+        for distance in distances(d.size):
+            w.line(f"scan_other = {shuffle(s, '__shfl_up_sync', 'scan_part', str(distance))};")
             moved = s.moved("scan_power", "scan_part", "scan_other")
             w.line(f"if ({w.lane} >= {distance}) scan_part = {moved};")
             w.line(f"if (scan_warp_place & {distance}) scan_earlier = {s.product('scan_earlier', 'scan_power')};")
             w.line(f"scan_power = {s.product('scan_power', 'scan_power')};")
-        earlier = _shuffle(s, "__shfl_sync", "scan_part", "(scan_warp_place + 31) % 32")
+        earlier = shuffle(s, "__shfl_sync", "scan_part", "(scan_warp_place + 31) % 32")
         w.line(f"scan_other = {earlier};")
         w.line("scan_other = scan_warp_place > 0 ? scan_other : 0;")
-        w.line(f"scan_rest[{t}] = {_shuffle(s, '__shfl_sync', 'scan_part', str(d.size - 1))};")
+        w.line(f"scan_rest[{t}] = {shuffle(s, '__shfl_sync', 'scan_part', str(d.size - 1))};")
         moved = s.moved(f"scan_before_factor[{t}]", f"scan_before_rest[{t}]", "scan_other")
         w.line(f"scan_before_rest[{t}] = {moved};")
         w.line(f"scan_before_factor[{t}] = {s.product('scan_earlier', f'scan_before_factor[{t}]')};")
@@ -363,7 +282,7 @@ def _map_lanes(s: _Recurrence) -> None:
     w, d = s.w, s.levels.lanes
     w.line(f"const int scan_lane_place = {s.place(w.lane, d)};")
     with w.registers("t", s.levels.totals) as t:
-        for distance in _distances(d.size):
+        for distance in distances(d.size):
             with w.braces(""):
                 s.exchange("scan_other", s.from_earlier, t, str(distance * d.step))
                 w.line(f"{s.ctype} scan_own_factor = scan_factor[{t}], scan_own_rest = scan_rest[{t}];")
@@ -396,20 +315,20 @@ def _map_warps(s: _Recurrence) -> None:
         for part, at, none in (("factor", t, 1), ("rest", f"({t} + {count})", 0)):
             load = scratch_element(w, "scan_read_warp", 2 * count, at)
             w.line(f"{s.ctype} scan_part_{part} = {w.lane} < {d.size} ? {load} : {none};")
-        for distance in _distances(d.size):
+        for distance in distances(d.size):
             with w.braces(""):
                 for part in ("factor", "rest"):
-                    other = _shuffle(s, "__shfl_up_sync", f"scan_part_{part}", str(distance))
+                    other = shuffle(s, "__shfl_up_sync", f"scan_part_{part}", str(distance))
                     w.line(f"const {s.ctype} scan_other_{part} = {other};")
                 w.line(f"{s.ctype} scan_own_factor = scan_part_factor, scan_own_rest = scan_part_rest;")
                 s.follow("scan_other", "scan_own")
                 w.line(f"scan_part_factor = {w.lane} >= {distance} ? scan_own_factor : scan_part_factor;")
                 w.line(f"scan_part_rest = {w.lane} >= {distance} ? scan_own_rest : scan_part_rest;")
         for part, none in (("factor", 1), ("rest", 0)):
-            earlier = _shuffle(s, "__shfl_sync", f"scan_part_{part}", "(scan_warp_place + 31) % 32")
+            earlier = shuffle(s, "__shfl_sync", f"scan_part_{part}", "(scan_warp_place + 31) % 32")
             w.line(f"const {s.ctype} scan_before_all_{part} = {earlier};")
             w.line(f"const {s.ctype} scan_earlier_{part} = scan_warp_place > 0 ? scan_before_all_{part} : {none};")
-            w.line(f"scan_{part}[{t}] = {_shuffle(s, '__shfl_sync', f'scan_part_{part}', str(d.size - 1))};")
+            w.line(f"scan_{part}[{t}] = {shuffle(s, '__shfl_sync', f'scan_part_{part}', str(d.size - 1))};")
         w.line(f"{s.ctype} scan_own_factor = scan_before_factor[{t}], scan_own_rest = scan_before_rest[{t}];")
         s.follow("scan_earlier", "scan_own")
         w.line(f"scan_before_factor[{t}] = scan_own_factor;")

@@ -5,48 +5,30 @@ A map of steps has a variable for each element: ``NAME_m01`` of its matrix, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 
 from nautilus.core.common_ops import LARGEST_FACTOR
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.cuda.ctypes import literal, memory_type
+from nautilus.cuda.ctypes import literal
+from nautilus.cuda.ops.scans.printed import Scan, distances, shuffle
 from nautilus.cuda.registers import digit as digit_text
 from nautilus.cuda.registers import times
-from nautilus.cuda.writer import Writer
-from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.scan import Digit, ScanLevels, StateMatrix
+from nautilus.ma_tile.ir.scan import Digit, StateMatrix
 
 _ALL = "0xffffffffu"
 
 
 @dataclass(frozen=True, slots=True)
-class StateScan:
-    """The scan that is printed.
+class StateScan(Scan):
+    """A scan of states: its ``matrix`` of factors, and the ``digit`` of its states, registers of one thread.
 
-    ``register``: the text of the register of state 0 at a total and a position in it, and ``digit`` that of the states;
-    ``place``: the text of the place of a lane or warp in the order of the scan.
+    The register of a position is that of its state 0.
     """
 
-    w: Writer
-    op: ma.ScanOp
-    levels: ScanLevels
     matrix: StateMatrix
     digit: Digit
-    name: str
-    register: Callable[[str, str], str]
-    place: Callable[[str, Digit], str]
-
-    @property
-    def dtype(self) -> DType:
-        """The type of the states."""
-        return self.op.result.type.dtype
-
-    @property
-    def ctype(self) -> str:
-        """The type of the states in C."""
-        return self.w.array(self.op.result).type
 
     @property
     def columns(self) -> range:
@@ -245,40 +227,29 @@ def _note_large(s: StateScan, of: str) -> None:
         s.w.line(f"scan_check = {s.fma(e, literal(0.0, s.dtype), 'scan_check')};")
 
 
-def _shuffled(function: str, x: str, by: str) -> str:
-    return f"{function}({_ALL}, {x}, {by})"
-
-
-def _distances(size: int) -> list[int]:
-    return [1 << n for n in range((size - 1).bit_length())]
-
-
 def _lanes(s: StateScan) -> None:
     """The map before each lane, and that of all lanes."""
     w, d = s.w, s.levels.lanes
-    up = "__shfl_down_sync" if s.op.reverse else "__shfl_up_sync"
-    mask = (d.size - 1) * d.step
-    last = f"{w.lane} & {31 - mask}" if s.op.reverse else f"{w.lane} | {mask}"
     with w.registers("t", s.levels.totals) as t:
         s.load("scan", "all", t)
         if s.matrix.steady:
             s.declare(s.elements("scan_lanes"), s.identity())
-        _inclusive(s, "scan", "scan_lane_place", _distances(d.size), up, d.step, "scan_lanes")
+        _inclusive(s, "scan", "scan_lane_place", distances(d.size), s.from_earlier, d.step, "scan_lanes")
         values, (m, v) = s.exchanged("scan"), s.kept("before", t)
         for target, value, start in zip(v if s.matrix.steady else (*m, *v), values, s.none, strict=True):
             with w.braces(""):
-                w.line(f"const {s.ctype} scan_other = {_shuffled(up, value, str(d.step))};")
+                w.line(f"const {s.ctype} scan_other = {shuffle(s, s.from_earlier, value, str(d.step))};")
                 w.line(f"{target} = scan_lane_place >= 1 ? scan_other : {start};")
         if s.matrix.steady:
             for target, value in zip(m, s.elements("scan_lanes"), strict=True):
                 w.line(f"{target} = {value};")
         for value in values:
-            w.line(f"{value} = {_shuffled('__shfl_sync', value, last)};")
+            w.line(f"{value} = {shuffle(s, '__shfl_sync', value, s.last_lane)};")
         s.keep("scan", "all", t)
 
 
 def _inclusive(
-    s: StateScan, name: str, place: str, distances: Sequence[int], function: str, step: int, powers: str
+    s: StateScan, name: str, place: str, reach: Iterable[int], function: str, step: int, powers: str
 ) -> None:
     """Make the map ``name`` that of all places up to its own.
 
@@ -286,9 +257,9 @@ def _inclusive(
     """
     w = s.w
     values, others = s.exchanged(name), s.exchanged("scan_other")
-    for distance in distances:
+    for distance in reach:
         with w.braces(""):
-            s.declare(others, [_shuffled(function, x, str(distance * step)) for x in values])
+            s.declare(others, [shuffle(s, function, x, str(distance * step)) for x in values])
             moved = s.applied(name, s.vector("scan_other"), s.vector(name))
             if not s.matrix.steady:
                 s.assign(values, [*s.product(name, "scan_other"), *moved], f"{place} >= {distance}")
@@ -304,9 +275,8 @@ def _warps(s: StateScan) -> None:
     After a barrier, a lane reads the map of one warp, and the lanes combine them.
     """
     w, d, size = s.w, s.levels.warps, s.matrix.size
-    ctype = memory_type(s.dtype)
     count = size if s.matrix.steady else size * (size + 1)
-    w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {w.place(s.op.scratch or '')});")
+    s.print_scratch()
     with w.braces(f"if ({w.lane} == 0)"), w.registers("t", s.levels.totals) as t:
         m, v = s.kept("all", t, not s.matrix.steady)
         for n, value in enumerate((*m, *v)):
@@ -325,15 +295,15 @@ def _warps(s: StateScan) -> None:
             s.declare(s.elements("scan_powers"), s.identity())
             _steady_warps(s)
         else:
-            _inclusive(s, "scan", w.lane, _distances(d.size), "__shfl_up_sync", 1, "")
+            _inclusive(s, "scan", w.lane, distances(d.size), "__shfl_up_sync", 1, "")
         earlier = s.exchanged("scan_earlier")
-        s.declare(earlier, [_shuffled("__shfl_sync", n, "(scan_warp_place + 31) % 32") for n in names])
+        s.declare(earlier, [shuffle(s, "__shfl_sync", n, "(scan_warp_place + 31) % 32") for n in names])
         for target, start in zip(earlier, s.none, strict=True):
             w.line(f"{target} = scan_warp_place > 0 ? {target} : {start};")
         if s.matrix.steady:
             s.declare(s.elements("scan_earlier"), s.elements("scan_powers"))
         for value in names:
-            w.line(f"{value} = {_shuffled('__shfl_sync', value, str(d.size - 1))};")
+            w.line(f"{value} = {shuffle(s, '__shfl_sync', value, str(d.size - 1))};")
         s.load("scan_before", "before", t)
         s.assign(
             [*s.elements("scan_before"), *s.vector("scan_before")],
@@ -350,10 +320,10 @@ def _warps(s: StateScan) -> None:
 
 def _steady_warps(s: StateScan) -> None:
     """The vectors of the warps up to that of each lane, and the matrix of the warps before that of the thread."""
-    for distance in _distances(s.levels.warps.size):
+    for distance in distances(s.levels.warps.size):
         with s.w.braces(""):
             others = s.vector("scan_other")
-            s.declare(others, [_shuffled("__shfl_up_sync", x, str(distance)) for x in s.vector("scan")])
+            s.declare(others, [shuffle(s, "__shfl_up_sync", x, str(distance)) for x in s.vector("scan")])
             moved = s.applied("scan", others, s.vector("scan"))
             s.assign(s.vector("scan"), moved, f"{s.w.lane} >= {distance}")
             powers = s.product("scan", "scan_powers")
@@ -437,7 +407,7 @@ def _lane_by_lane(s: StateScan, t: str, *first: str) -> None:
         ahead = "scan_lane_place - n" if s.op.reverse else "n - scan_lane_place"
         for carry, state in zip(s.vector("scan_carry"), states, strict=True):
             source = f"{w.lane} + ({ahead}) * {d.step}"
-            w.line(f"{carry} = {_shuffled('__shfl_sync', state, source) if d.size > 1 else state};")
+            w.line(f"{carry} = {shuffle(s, '__shfl_sync', state, source) if d.size > 1 else state};")
 
 
 def _hand_over(s: StateScan) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, children, free_vars, loads, substitute
+from nautilus.core.expr.nodes import RELATIONAL, Axis, Expr, Load, Op, Var, children, free_vars, loads, substitute
 from nautilus.core.index.linear import Linear, linear
 from nautilus.core.index.simplify import TRUE, simplify
 from nautilus.core.records import dataclass
@@ -103,7 +103,7 @@ def _place(e: Expr, guard: Sequence[Expr], sizes: Mapping[str, int]) -> tuple[in
         reach += abs(step) * (sizes[x] - 1)
         first, last = first + min(0, step * (sizes[x] - 1)), last + max(0, step * (sizes[x] - 1))
     for c in guard:
-        if isinstance(c, Op) and c.op in ("lt", "le", "gt", "ge"):
+        if isinstance(c, Op) and c.op in RELATIONAL:
             less, more = (linear(x) for x in (c.args if c.op in ("lt", "le") else c.args[::-1]))
             strict, above, below = c.op in ("lt", "gt"), more - form, less - form
             if not above.terms and not less.terms:

@@ -14,11 +14,11 @@ A term whose column is left out by a condition where it exists is no linear one 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from ctypes import c_float
 
 from nautilus.core.common_ops import LARGEST_FACTOR
 from nautilus.core.expr.build import number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, free_vars, loads, walk
+from nautilus.core.functions.specials import nearest_f32
 from nautilus.core.index.simplify import FALSE, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -227,7 +227,8 @@ def _squares_are_close(matrix: Matrix, steps: int) -> bool:
     """Whether squares of squares in f32, up to ``steps`` factors, differ by few roundings from those of ``matrix``.
 
     A square has twice the relative error of its factors.  Where old states hardly decay, as in momentum over thousands
-    of steps, the errors of the squares are thousands of roundings, and steps one after another are more exact.
+    of steps, the squares have errors of more than a hundred roundings, and steps one after another are more exact.
+    Squares in f64 have about as many roundings of their own.
     """
     exact, rounded, largest, count = matrix, _in_f32(matrix), 1.0, 1
     while count < steps:
@@ -244,5 +245,4 @@ def _product(a: Matrix, b: Matrix) -> Matrix:
 
 
 def _in_f32(matrix: Matrix) -> Matrix:
-    """The nearest numbers of f32; elements beyond it are infinite."""
-    return [[c_float(x).value for x in row] for row in matrix]
+    return [[nearest_f32(x) for x in row] for row in matrix]

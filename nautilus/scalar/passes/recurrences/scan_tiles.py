@@ -90,11 +90,11 @@ def coupled_scan(form: Form) -> CoupledStates | None:
     found = coupled_states(form) if fits_tile(form.step, form.step.body, MOST_STATES) else None
     if found is None or not may_combine(found, form):
         return None
-    own, written = {r.store.buffer for r in found.rows if r.store}, {s.buffer for _, s in statements(form.step.body)}
-    others = [s for _, s in statements(form.step.body) if s.buffer not in own]
-    reads = [ld for s in others for e in expressions(s) for ld in loads(e) if ld.buffer in written]
-    index = {s.buffer: s.index for _, s in statements(form.step.body)}
-    return found if all(steps_back(form, index, ld) == 0 for ld in reads) else None
+    own, steps = {r.store.buffer for r in found.rows if r.store}, [s for _, s in statements(form.step.body)]
+    written = {s.buffer: s.index for s in steps}
+    others = (e for s in steps if s.buffer not in own for e in expressions(s))
+    reads = (ld for e in others for ld in loads(e) if ld.buffer in written)
+    return found if all(steps_back(form, written, ld) == 0 for ld in reads) else None
 
 
 def fits_tile(step: Loop, body: Sequence[Stmt], more: int = 0) -> bool:

@@ -15,7 +15,8 @@ from nautilus.core.expr.nodes import COMBINERS, identity
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.data import UFUNCS, agree, element_numbers, linear
-from nautilus.ma_tile.interp.scan_states import scan_states
+from nautilus.ma_tile.interp.scans.maps import Map, over_lanes, over_warps, place
+from nautilus.ma_tile.interp.scans.states import scan_states
 from nautilus.ma_tile.interp.state.values import Fault, apply, decode, encode, spread
 from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.scan import Digit, ScanLevels, ScanOp, scan_levels
@@ -65,10 +66,7 @@ def scan(run: BlockRun, ctx: Context, op: ScanOp) -> None:
     run.put(ctx, op.result, result)
 
 
-_Map: TypeAlias = tuple[Array, Array]  # the factor and the rest of the linear map of some steps
-
-
-def _after(first: _Map, second: _Map) -> _Map:
+def _after(first: Map, second: Map) -> Map:
     """The map of ``first`` and then ``second``."""
     product = first[0] * second[0]
     if _is_float(product):
@@ -83,7 +81,7 @@ def _is_float(x: Array) -> bool:
     return x.dtype.kind == "f"
 
 
-def _moved(by: _Map, state: Array) -> Array:
+def _moved(by: Map, state: Array) -> Array:
     """The state after the steps of ``by`` from ``state``."""
     if not _is_float(state):
         return np.asarray(by[0] * state + by[1])
@@ -103,9 +101,11 @@ def _stepped(run: BlockRun, ctx: Context, op: ScanOp, by: Frag, levels: ScanLeve
             total = _after(total, (factors[..., n], taken[..., n]))
         before = none
         if levels.lanes.size > 1:
-            before, total = _map_lanes(total, levels.lanes, op.reverse, none)
-        if levels.warps.size > 1:
-            before, total = _map_warps(run, ctx, op, levels, before, total, none)
+            before, total = over_lanes(total, levels.lanes, op.reverse, none, _after)
+        if levels.warps.size > 1:  # the factors lie before the rests in the scratch of a warp
+            parts, at = _exchanged(run, ctx, op, levels, np.concatenate(total, axis=2))
+            maps = [(x[..., : levels.totals], x[..., levels.totals :]) for x in parts]
+            before, total = over_warps(maps, at, before, none, _after)
         result, carry = np.empty_like(x), none[1][..., 0]
         for n in range(total[0].shape[-1]):
             carry = np.zeros_like(carry) if n % levels.high.size == 0 else carry
@@ -118,44 +118,6 @@ def _stepped(run: BlockRun, ctx: Context, op: ScanOp, by: Frag, levels: ScanLeve
     return result
 
 
-def _map_lanes(total: _Map, digit: Digit, reverse: bool, none: _Map) -> tuple[_Map, _Map]:
-    """:func:`_lanes` of maps."""
-    lane = np.arange(32)
-    place = _place(lane, digit, reverse)
-    by, shape = (-digit.step if reverse else digit.step), (1, 32, 1)
-
-    def earlier(x: _Map, distance: int) -> _Map:
-        at = np.clip(lane - distance * by, 0, 31)
-        return x[0][:, at], x[1][:, at]
-
-    distance = 1
-    while distance < digit.size:
-        total = _chosen(place.reshape(shape) >= distance, _after(earlier(total, distance), total), total)
-        distance *= 2
-    last = lane + (digit.size - 1 - place) * by
-    return _chosen(place.reshape(shape) >= 1, earlier(total, 1), none), (total[0][:, last], total[1][:, last])
-
-
-def _chosen(where: Array, a: _Map, b: _Map) -> _Map:
-    return np.where(where, a[0], b[0]), np.where(where, a[1], b[1])
-
-
-def _map_warps(
-    run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, before: _Map, total: _Map, none: _Map
-) -> tuple[_Map, _Map]:
-    """:func:`_warps` of maps: the factors lie before the rests in the scratch of a warp."""
-    found, place = _exchanged(run, ctx, op, levels, np.concatenate(total, axis=2))
-    count, distance = total[0].shape[2], 1
-    maps = [(part[..., :count], part[..., count:]) for part in found]
-    while distance < len(maps):
-        maps = [_after(maps[n - distance], m) if n >= distance else m for n, m in enumerate(maps)]
-        distance *= 2
-    earlier = none
-    for n, m in enumerate(maps):
-        earlier = _chosen((place == n + 1)[:, None, None], m, earlier)
-    return _after(earlier, before), maps[-1]
-
-
 def _registers(x: Array, start: Array, exclusive: bool, combine: _Combine) -> tuple[Array, Array]:
     """Running results over the last axis, and the totals."""
     out, total = np.empty_like(x), np.broadcast_to(start, x.shape[:-1])
@@ -166,16 +128,10 @@ def _registers(x: Array, start: Array, exclusive: bool, combine: _Combine) -> tu
     return out, total
 
 
-def _place(numbers: Ints, digit: Digit, reverse: bool) -> Ints:
-    """The place of each of ``numbers`` in the order of the scan."""
-    place = numbers // digit.step % digit.size
-    return digit.size - 1 - place if reverse else place
-
-
 def _lanes(total: Array, digit: Digit, reverse: bool, start: Array, combine: _Combine) -> tuple[Array, Array]:
     """The running result before each lane, and the total of all lanes."""
     lane = np.arange(32)
-    place = _place(lane, digit, reverse)
+    at = place(lane, digit, reverse)
     by, shape = (-digit.step if reverse else digit.step), (1, 32, 1)
 
     def earlier(x: Array, distance: int) -> Array:
@@ -183,10 +139,10 @@ def _lanes(total: Array, digit: Digit, reverse: bool, start: Array, combine: _Co
 
     distance = 1
     while distance < digit.size:
-        total = np.where(place.reshape(shape) >= distance, combine(earlier(total, distance), total), total)
+        total = np.where(at.reshape(shape) >= distance, combine(earlier(total, distance), total), total)
         distance *= 2
-    before = np.where(place.reshape(shape) >= 1, earlier(total, 1), start)
-    last = lane + (digit.size - 1 - place) * by
+    before = np.where(at.reshape(shape) >= 1, earlier(total, 1), start)
+    last = lane + (digit.size - 1 - at) * by
     return before, total[:, last]
 
 
@@ -195,10 +151,10 @@ def _warps(
     combine: _Combine,
 ) -> tuple[Array, Array]:  # fmt: skip
     """The running result before each warp, and that of all warps."""
-    parts, place = _exchanged(run, ctx, op, levels, total)
+    parts, at = _exchanged(run, ctx, op, levels, total)
     earlier = every = np.broadcast_to(start, total.shape)
     for n, part in enumerate(parts):
-        earlier = np.where((place > n)[:, None, None], combine(earlier, part), earlier)
+        earlier = np.where((at > n)[:, None, None], combine(earlier, part), earlier)
         every = combine(every, part)
     return combine(earlier, before), every
 
@@ -215,7 +171,7 @@ def _exchanged(run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, tota
     if buffer.dtype is not dtype:
         raise Fault("layout", f"{buffer.name} holds {buffer.dtype}, not {dtype}")
     warp = np.arange(total.shape[0])
-    place = _place(warp, digit, op.reverse)
+    own = place(warp, digit, op.reverse)
     first = warp - warp // digit.step % digit.size * digit.step
 
     def address(w: Ints) -> Ints:
@@ -230,7 +186,7 @@ def _exchanged(run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, tota
         at = first + (digit.size - 1 - n if op.reverse else n) * digit.step
         bits = run.shared.load(ctx.actor.clock, address(at), dtype.bytes, ctx.threads, number)
         out.append(np.asarray(decode(bits, dtype), total.dtype))
-    return out, place
+    return out, own
 
 
 def _finished(out: Array, before: Array, total: Array, high: int, start: Array, combine: _Combine) -> Array:

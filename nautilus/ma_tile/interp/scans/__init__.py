@@ -1,0 +1,1 @@
+"""Scans in the physical interpreter."""
