@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nautilus.core.schedule import KernelPlan, WarpPlan
-from nautilus.ma_tile.ir.ops import MapOp, walk_ops
+from nautilus.ma_tile.ir.ops import GlobalLoad, MapOp, walk_ops
 from nautilus.planner.rowwise.elementwise import exact, short
 from tests.endtoend.support import complaints, travel
 from tests.planner.plans import schedule_of
@@ -108,6 +108,33 @@ def test_results_share_a_value_that_takes_long_to_compute() -> None:
     assert kernel.layouts[cosine.result.layout].registers == 8
     (light,) = plans(text.format(t=4096).replace("cos(p[t] * exp2(-d / 8.0))", "(p[t] + d)"))
     assert light.axis("h").tile != 4
+
+
+WORDS = """
+    dim K = {k}, N = {n}
+    input Q: i32[K // {codes}, N]
+    input s: f16[(K + 127) // 128, N]
+    output W: f16[K, N]
+    W[k, n] = ((Q[k // {codes}, n] >> (k % {codes} * 3)) & 7) * s[k // 128, n]
+"""
+
+
+def test_a_thread_has_the_codes_of_a_word() -> None:
+    (plan,) = plans(WORDS.format(k=4096, n=4096, codes=8))
+    assert {a.name: a.tile for a in plan.axes} == {"k": 8, "n": 1024}
+    made = travel(WORDS.format(k=1024, n=4096, codes=8), "sm_90a", until="ma-tile").result
+    (kernel,) = made.modules["ma-tile"].kernels
+    (word,) = [op for op in walk_ops(kernel.body) if isinstance(op, GlobalLoad) and op.buffer == "Q"]
+    assert kernel.layouts[word.result.layout].registers == 8  # of 64 results
+    (tens,) = plans(WORDS.format(k=4080, n=4096, codes=10))  # pairs lie in one word
+    assert tens.axis("k").tile == 2
+
+
+def test_results_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nautilus.planner.rowwise.shared_operands.LARGE", 0)
+    monkeypatch.setattr("nautilus.planner.kernel.FULL", 1)
+    assert complaints(travel(WORDS.format(k=40, n=67, codes=8), "sm_90a")) == []
+    assert complaints(travel(WORDS.format(k=30, n=67, codes=10), "sm_90a")) == []
 
 
 def test_a_third_axis_fills_a_block() -> None:
