@@ -327,13 +327,19 @@ def map_regions(op: Any, f: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any
     return replace(op, **changed) if changed else op
 
 
+_NESTED: dict[type, bool] = {}  # whether ops of a class have ops inside them
+
+
 def walk(body: tuple[Any, ...]) -> Iterator[Any]:
     """Every op under ``body`` in program order, an op before what is inside it."""
-    stack = list(body[::-1])
+    stack, nested = list(body[::-1]), _NESTED  # this runs more often than anything else on ops
     while stack:
         op = stack.pop()
         yield op
-        if declaration(type(op)).regions:
+        kind = type(op)
+        if kind not in nested:
+            nested[kind] = bool(declaration(kind).regions)
+        if nested[kind]:
             stack += [x for inner in regions(op) for x in inner][::-1]
 
 
