@@ -54,6 +54,8 @@ class Kind(enum.Enum):
     PARTS = enum.auto()  # declared parts of the op with regions of their own
     SPAN = enum.auto()  # where the op stands in a text
 
+    __hash__ = object.__hash__  # members are unique; that of Enum takes ten times as long
+
 
 class Access(enum.Enum):
     """How memory is used; ``COPY`` writes it at an unknown later time."""
@@ -327,19 +329,13 @@ def map_regions(op: Any, f: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any
     return replace(op, **changed) if changed else op
 
 
-_NESTED: dict[type, bool] = {}  # whether ops of a class have ops inside them
-
-
 def walk(body: tuple[Any, ...]) -> Iterator[Any]:
     """Every op under ``body`` in program order, an op before what is inside it."""
-    stack, nested = list(body[::-1]), _NESTED  # this runs more often than anything else on ops
+    stack = list(body[::-1])
     while stack:
         op = stack.pop()
         yield op
-        kind = type(op)
-        if kind not in nested:
-            nested[kind] = bool(declaration(kind).regions)
-        if nested[kind]:
+        if declaration(type(op)).regions:
             stack += [x for inner in regions(op) for x in inner][::-1]
 
 
