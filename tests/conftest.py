@@ -6,6 +6,7 @@ import ctypes
 import gc
 import io
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
 from functools import lru_cache
@@ -18,6 +19,10 @@ HERE = Path(__file__).parent
 # the database of the user of this machine is not read by tests
 os.environ["NAUTILUS_CACHE"] = "0"
 os.environ["NAUTILUS_DB"] = str(HERE / "no" / "database.jsonl")
+
+# tests start many processes, each of which would compile all modules again
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # more than the command line has: IRs have no cycles, and what tests keep is never looked through again
 gc.set_threshold(2_000_000, 20, 1_000_000)

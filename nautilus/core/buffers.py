@@ -29,6 +29,8 @@ class Space(enum.Enum):
     TEMP = "temp"
     LOCAL = "local"
 
+    __hash__ = object.__hash__  # members are unique; that of Enum takes ten times as long
+
 
 def show_shape(shape: Sequence[Extent]) -> str:
     """The text of a shape, such as ``4, N, (M + 127) // 128``."""

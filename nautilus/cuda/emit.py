@@ -55,8 +55,12 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), statements: 
 
 def whole_text(header: Sequence[str], devices: Sequence[str], host: str) -> str:
     """The leading comment, the device parts of all modules, and the host part."""
-    comment = "".join(f"// {line}".rstrip() + "\n" for line in header)
-    return "\n".join(p for p in (comment, *devices, host) if p)
+    return "\n".join(p for p in (comment(header), *devices, host) if p)
+
+
+def comment(lines: Sequence[str]) -> str:
+    """``lines`` as comments of C++."""
+    return "".join(f"// {line}".rstrip() + "\n" for line in lines)
 
 
 def device_part(

@@ -6,31 +6,46 @@ mapping is therefore stored with the text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from nautilus.core.records import dataclass
-from nautilus.cuda.emit import emit_module
+from nautilus.cuda.emit import comment, emit_module
 from nautilus.cuda.names import kernel_symbols
 from nautilus.cuda.text.statements import Spec, Statements
 from nautilus.cuda.text.wrapping import wrapped
 from nautilus.ma_tile.ir import ops as ma
 
+#: The lines of the leading comment, found when they are asked for: the error bound in them takes long.
+Header: TypeAlias = Callable[[], Sequence[str]]
+
+
+def no_header() -> Sequence[str]:
+    """The header of a text without one."""
+    return ()
+
 
 @dataclass(frozen=True, slots=True)
 class CudaModule:
-    """``kernels``: symbol of a ``__global__`` function -> name of the kernel in the schedule."""
+    """``code``: the text without its leading comment ``header``; ``kernels``: symbol of a ``__global__`` function ->
+    name of the kernel in the schedule."""
 
-    text: str
+    code: str
     kernels: Mapping[str, str]
+    header: Header = no_header
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "\n".join(p for p in (comment(self.header()), self.code) if p)
 
 
-def lower(module: ma.MemModule, header: tuple[str, ...] = (), spec: Spec | None = None) -> CudaModule:
-    """``module`` in CUDA C++. ``header``: lines of the leading comment. Raises UnsupportedError.
+def lower(module: ma.MemModule, header: Header = no_header, spec: Spec | None = None) -> CudaModule:
+    """``module`` in CUDA C++. Raises UnsupportedError.
 
     ``spec``: the Spec, whose statements name values and stand in comments; None for a dump.
     """
-    text = emit_module(module, header, Statements.of(spec))
-    return CudaModule(wrapped(text), kernel_symbols(module))
+    return CudaModule(wrapped(emit_module(module, (), Statements.of(spec))), kernel_symbols(module), header)
 
 
 def format(module: CudaModule) -> str:

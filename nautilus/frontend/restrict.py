@@ -40,6 +40,7 @@ from nautilus.core.expr.products import indexed_factors
 from nautilus.core.index.sizes import Extent
 from nautilus.core.numerics import Array, distinct
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Assumption, Definition, Spec, Tensor
@@ -79,7 +80,7 @@ class _Rows:
 
     def name(self, x: Array) -> str:
         """The tensor that holds ``x``, a new one if there is none."""
-        known = next((n for n, other in self.arrays.items() if np.array_equal(other, x)), None)
+        known = next((n for n, other in self.arrays.items() if other is x or np.array_equal(other, x)), None)
         if known is None:
             known = unused(f"%rows{len(self.arrays)}", {*self.taken, *self.arrays})
             self.arrays[known] = np.asarray(x, np.int64)
@@ -199,8 +200,7 @@ def _ask(
 
 def _points(d: Definition, mine: Mapping[str, Array | None]) -> dict[str, Array]:
     """The indices of each axis in ``d``: those of ``mine``, else all."""
-    reduced = (a for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes)
-    points = {a.name: np.arange(a.extent) for a in (*d.axes, *reduced) if isinstance(a.extent, int)}
+    points = {a.name: np.arange(a.extent) for a in (*d.axes, *_reduced(d.expr)) if isinstance(a.extent, int)}
     return points | {name: x for name, x in mine.items() if x is not _ALL}
 
 
@@ -208,7 +208,7 @@ def _both(a: Array | None, b: Array | None, joined: bool) -> Array | None:
     """The indices that two readers read; all of them where they differ, unless those of both may be ``joined``."""
     if a is None or b is None:
         return _ALL
-    if np.array_equal(a, b):
+    if a is b or np.array_equal(a, b):
         return a
     return distinct(np.concatenate([a, b])) if joined else _ALL
 
@@ -230,8 +230,13 @@ def _summed(d: Definition, fewer: Mapping[int, Array]) -> dict[str, Array | None
     """The remaining indices of the axes of reductions; all in a recurrence, whose sums reach all of its elements."""
     if d.recurrence is not None:
         return {}
-    axes = [a for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes]
-    return {a.name: fewer[a.extent] for a in axes if isinstance(a.extent, int) and a.extent in fewer}
+    return {a.name: fewer[a.extent] for a in _reduced(d.expr) if isinstance(a.extent, int) and a.extent in fewer}
+
+
+@by_identity(1 << 8)  # the search for shorter sums restricts the same definitions several times
+def _reduced(e: Expr) -> tuple[Axis, ...]:
+    """The axes of the reductions in ``e``."""
+    return tuple(a for n in walk(e) if isinstance(n, Reduce) for a in n.axes)
 
 
 def _limited(
@@ -242,11 +247,7 @@ def _limited(
     axes = tuple(_fewer(a, mine) for a in d.axes)
     mine |= {n: x for n, x in _summed(d, fewer).items() if x is not _ALL}
     names = {v: rows.name(x) for v, x in mine.items()}
-    expr = rewrite(
-        _rewrite(d.expr, _Places(mine, names, wanted, rows), {}),
-        lambda e: replace(e, axes=tuple(_fewer(a, mine) for a in e.axes)) if isinstance(e, Reduce) else None,
-    )
-    return replace(d, axes=axes, expr=expr)
+    return replace(d, axes=axes, expr=_rewrite(d.expr, _Places(mine, names, wanted, rows), {}))
 
 
 def _fewer(a: Axis, mine: Mapping[str, Array]) -> Axis:
@@ -264,7 +265,8 @@ class _Places:
 
     def is_own(self, i: Expr, kept: Array) -> bool:
         """Whether ``i`` is an index with the same limits as the tensor."""
-        return isinstance(i, Var) and i.name in self.mine and np.array_equal(self.mine[i.name], kept)
+        mine = self.mine.get(i.name) if isinstance(i, Var) else None
+        return mine is kept or (mine is not None and np.array_equal(mine, kept))
 
     def table(self, kept: Array) -> str:
         """The tensor with the place of each index among those that are ``kept``."""
@@ -274,7 +276,8 @@ class _Places:
 
 
 def _rewrite(e: Expr, at: _Places, done: dict[int, Expr]) -> Expr:
-    """Replace limited indices by reads of row numbers, except where they index a tensor with the same limits."""
+    """Limit the axes of reductions, and replace limited indices by reads of row numbers, except where they index a
+    tensor with the same limits."""
     if id(e) in done:
         return done[id(e)]
     if isinstance(e, Var):
@@ -286,9 +289,11 @@ def _rewrite(e: Expr, at: _Places, done: dict[int, Expr]) -> Expr:
             own = kept is not None and at.is_own(i, kept)
             place = i if own else _rewrite(i, at, done)
             index.append(place if own or kept is None else Load(at.table(kept), (place,), DType.I32))
-        new = replace(e, index=tuple(index))
+        new = with_children(e, tuple(index))
     else:
-        new = with_children(e, tuple(_rewrite(c, at, done) for c in children(e)))
+        new = with_children(e, tuple([_rewrite(c, at, done) for c in children(e)]))
+        if isinstance(new, Reduce) and any(a.name in at.mine for a in new.axes):
+            new = replace(new, axes=tuple(_fewer(a, at.mine) for a in new.axes))
     done[id(e)] = new
     return new
 

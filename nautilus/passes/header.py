@@ -10,16 +10,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import cache, partial
 from textwrap import wrap
 from typing import Any
 
 from nautilus import __version__
 from nautilus.core.buffers import Space, show_shape
 from nautilus.core.index.sizes import as_extent
+from nautilus.core.records.stack import with_large_stack
 from nautilus.core.schedule import Schedule, said
 from nautilus.core.text.tokens import format_number
 from nautilus.core.text.words import counted
 from nautilus.cuda.host.workspace import workspace_bytes
+from nautilus.cuda.module import Header
 from nautilus.cuda.names import kernel_symbol
 from nautilus.frontend.spec import Dim, Spec
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
@@ -35,6 +38,17 @@ _MEANING = (
 )
 
 
+def later(module: MemModule, arch: str, precision: str, schedule: Schedule | None, spec: Spec | None) -> Header:
+    """:func:`header`, found once, when a text is asked for: most compilations to a cubin end without one."""
+    return cache(partial(header, module, arch, precision, schedule, spec))
+
+
+def variants_later(found: Variants, module: MemModule, context: Context, spec: Spec) -> Header:
+    """The same of :func:`variants_header`."""
+    return cache(partial(variants_header, found, module, context, spec))
+
+
+@with_large_stack  # bounds recurse as deep as the spec is
 def header(
     module: MemModule, arch: str, precision: str, schedule: Schedule | None, spec: Spec | None
 ) -> tuple[str, ...]:
@@ -48,6 +62,7 @@ def header(
     return tuple(lines)
 
 
+@with_large_stack
 def variants_header(found: Variants, module: MemModule, context: Context, spec: Spec) -> tuple[str, ...]:
     """The lines of the leading comment of a text with several variants; ``module``: the one without variants."""
     lines = _about(module, context.arch, context.precision, spec)

@@ -18,7 +18,7 @@ every step each instrument gets a :class:`Record`.  An error in a step has a not
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from math import inf
 from types import MappingProxyType
@@ -59,7 +59,7 @@ class Context:
     precision: str = "fast"
     dims: dict[str, int] = field(default_factory=dict)
     schedule: Schedule | None = None
-    header: tuple[str, ...] = ()
+    header: Callable[[], Sequence[str]] = tuple
     fallbacks: Fallbacks = NO_FALLBACKS
     spec: Any = None
     trial: bool = False

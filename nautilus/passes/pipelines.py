@@ -46,10 +46,11 @@ class Stage:
 
     ``lower`` takes the module of the stage above; ``verify`` raises VerifyError; ``format`` and
     ``parse(text, name)`` are the text form.  ``planner``: the class whose ``decide`` completes the schedule
-    before the first run of each pass in ``decisions``.  ``header``: a function of the module above, whose lines are the
-    leading comment of ``lower``.  ``plain_is_final``: a file without a dump's header is the result of all passes,
-    because they cannot run on a final module.  ``by_kernel``: the lowering and the passes that are not ``whole`` make
-    of each kernel what they make of a module with the kernel, its plan and the buffers that it names alone.
+    before the first run of each pass in ``decisions``.  ``header``: a function of the module above, which gives the
+    function that finds the lines of the leading comment of ``lower``.  ``plain_is_final``: a file without a dump's
+    header is the result of all passes, because they cannot run on a final module.  ``by_kernel``: the lowering and the
+    passes that are not ``whole`` make of each kernel what they make of a module with the kernel, its plan and the
+    buffers that it names alone.
     """
 
     name: str
@@ -256,7 +257,7 @@ CUDA = Stage(
     ".cu",
     lower="nautilus.cuda.module:lower",
     format="nautilus.cuda.module:format",
-    header="nautilus.passes.header:header",
+    header="nautilus.passes.header:later",
 )
 
 STAGES: tuple[Stage, ...] = (SPEC, SCALAR, VR_TILE, MA_TILE, CUDA)

@@ -64,10 +64,10 @@ class Compiled:
 def build(module: CudaModule, arch: str, form: str = "cubin", line_info: str = "") -> Compiled:
     """Compile ``module`` as :func:`compile_cuda` does; errors name kernels as the schedule does.
 
-    ``line_info``: the name of the text, whose lines the result then has.
+    ``line_info``: the name of the text, whose lines the result then has; else no result depends on the header.
     """
-    more = ("--generate-line-info",) if line_info else ()
-    return compile_cuda(module.text, arch, form, line_info or "kernel.cu", module.kernels, more)
+    more, text = (("--generate-line-info",), module.text) if line_info else ((), module.code)
+    return compile_cuda(text, arch, form, line_info or "kernel.cu", module.kernels, more)
 
 
 def check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:

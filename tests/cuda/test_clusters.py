@@ -106,7 +106,7 @@ def test_specs_in_clusters(path: str, dims: dict[str, int], shared: set[str]) ->
     assert kernel.cluster == 2 and kernel.blocks.value == 132
     assert {op.buffer for op in loads if op.multicast == 2} == shared
     assert {op.buffer for op in loads if op.multicast == 1}.isdisjoint(shared)
-    built = compile_cuda(done.cuda, "sm_90a")
+    built = compile_cuda(done.cuda_module.code, "sm_90a")
     assert all(r.spill_stores == r.spill_loads == r.stack_bytes == 0 for r in built.resources), built.log
 
 
@@ -150,7 +150,7 @@ def test_stores_into_the_first_block(filecheck: Callable[..., None]) -> None:
 def test_pipelines_of_such_blocks_are_their_own() -> None:
     """No other block arrives on their barriers, so they need no cluster barrier at the start or at the end."""
     given = Decode(1024, 128, heads=4, group=4).text
-    text = compilation(given, schedule(given, 2, 4, 32, tma_loads=True)).result.cuda
+    text = compilation(given, schedule(given, 2, 4, 32, tma_loads=True)).result.cuda_module.code
     assert "mbarrier_init" in text and "__cluster_dims__(2, 1, 1)" in text
     assert text.count("    cluster_wait();") == 2  # before and after the stores into another block
     assert all(r.spill_stores == r.spill_loads == 0 for r in compile_cuda(text, "sm_90a").resources)
@@ -167,6 +167,6 @@ def test_default_plans_compile_without_spills(given: Decode) -> None:
     result = compile_file(Request(Path("given.naut"), text=given.text))
     (kernel,) = result.modules["ma-tile"].kernels
     assert kernel.cluster == 2 and not kernel.pdl
-    built = compile_cuda(result.cuda, "sm_90a")
+    built = compile_cuda(result.cuda_module.code, "sm_90a")
     assert "warning" not in built.log.lower(), built.log
     assert all(r.spill_stores == r.spill_loads == r.stack_bytes == 0 for r in built.resources)

@@ -16,7 +16,7 @@ from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import walk_ops
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
-from nautilus.runtime.nvrtc import compile_cuda
+from nautilus.runtime.nvrtc import build, compile_cuda
 from tests.endtoend.collection.decode import Decode, compilation, schedule
 from tests.ma_tile.programs.combined import PAIR, apart, edited, joined
 from tests.ma_tile.programs.kernels import product
@@ -29,7 +29,7 @@ GIVEN = Decode(256, heads=2, group=2)
 def test_default_plans_compile_without_spills(given: Decode, arch: str) -> None:
     result = compile_file(Request(Path("given.naut"), arch, text=given.text))
     assert "role partial" in ma_format(result.modules["ma-tile"])
-    built = compile_cuda(result.cuda, arch)
+    built = build(result.cuda_module, arch)
     assert "warning" not in built.log.lower(), built.log
     assert len(built.resources) == len(result.modules["ma-tile"].kernels)
     assert all(r.spill_stores == r.spill_loads == r.stack_bytes == 0 for r in built.resources)
@@ -38,7 +38,7 @@ def test_default_plans_compile_without_spills(given: Decode, arch: str) -> None:
 @pytest.mark.parametrize("groups", [1, 2])
 def test_pipelines_of_tma_copies_compile_without_spills(groups: int) -> None:
     text = Decode(1000 if groups == 1 else 1024, 128, heads=4, group=4).text
-    cuda = compilation(text, schedule(text, groups, 4, 32, tma_loads=True)).result.cuda
+    cuda = compilation(text, schedule(text, groups, 4, 32, tma_loads=True)).result.cuda_module.code
     assert "cp.async.bulk.tensor" in cuda and "L2_PROMOTION_L2_128B" in cuda
     assert all(r.spill_stores == r.spill_loads == 0 for r in compile_cuda(cuda, "sm_90a").resources)
 
@@ -48,7 +48,7 @@ def test_consumers_synchronise_among_themselves() -> None:
     cuda = emit_module(joined(parse(PAIR)))
     assert cuda.count("__syncwarp();") == 1 and cuda.count("__syncthreads();") == 2
     assert "bar.sync" not in cuda
-    loop = compilation(GIVEN.text, schedule(GIVEN.text, 1, 2, 16)).result.cuda
+    loop = compilation(GIVEN.text, schedule(GIVEN.text, 1, 2, 16)).result.cuda_module.code
     assert "__syncwarp();" in loop and "bar.sync" not in loop
 
 
@@ -132,6 +132,6 @@ def test_every_lane_takes_part_in_a_vote(combiner: str) -> None:
 
 def test_no_kernel_shuffles_under_a_condition() -> None:
     text = "dim M = 3, N = 300\ninput X: f32[M, N]\noutput Y: bool[M]\nY[i] = any[j](X[i, j] > 2)\n"
-    cuda = compile_file(Request(Path("given.naut"), "sm_80", text=text)).cuda
+    cuda = compile_file(Request(Path("given.naut"), "sm_80", text=text)).cuda_module.code
     shuffles = [line for line in cuda.splitlines() if "__shfl" in line]
     assert shuffles and not any(re.search(r"(\|\||&&|\?).*__shfl", line) for line in shuffles)

@@ -31,7 +31,7 @@ def spec(dtype: str) -> str:
 @pytest.mark.parametrize("precision", ["fast", "strict"])
 def test_every_function_compiles(arch: str, dtype: str, precision: str) -> None:
     request = Request(Path("functions.naut"), arch, text=spec(dtype), precision=precision)
-    text = compile_file(request).cuda
+    text = compile_file(request).cuda_module.code
     calls = [NAMED[n].c for n in ELEMENTARY if dtype == "f64" or precision == "strict"]
     names = {c.f64 if dtype == "f64" else c.f32 for c in calls if isinstance(c, Call)}
     assert [n for n in names if n.isidentifier() and f"{n}(" not in text] == []
@@ -127,4 +127,4 @@ def test_an_exact_function_is_not_approximated() -> None:
 def test_a_variable_never_has_the_name_of_a_function() -> None:
     text = "dim N = 64\ninput log1p: f64[N]\noutput hypot: f64[N]\nhypot[i] = exp(log1p[i]) + 1\n"
     request = Request(Path("names.naut"), "sm_80", text=text.replace("exp(log1p[i])", "erfc(log1p[i])"))
-    assert compile_cuda(compile_file(request).cuda, "sm_80").resources
+    assert compile_cuda(compile_file(request).cuda_module.code, "sm_80").resources

@@ -24,7 +24,7 @@ from nautilus.core.numerics import Array, eval_op
 from nautilus.core.types import DType
 from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.interp import run_spec
-from nautilus.runtime.nvrtc import Resources, compile_cuda
+from nautilus.runtime.nvrtc import Resources, build
 
 FLOOR = 1e-5  # absolute error of an element of any size, because sums may cancel
 TIES = 1 / 50  # share of elements of an integer or bool output that may differ because computed floats are rounded
@@ -142,7 +142,7 @@ def _difference(
 
 def compiled(made: Compilation) -> tuple[Resources, ...]:
     """Resources of the kernels for the compilation's own target."""
-    return compile_cuda(made.result.cuda, made.result.context.arch).resources
+    return build(made.result.cuda_module, made.result.context.arch).resources
 
 
 def check(text: str, arch: str = "sm_80", *, physical: bool = True) -> Compilation:

@@ -58,7 +58,7 @@ def test_default_plans(given: Decode) -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
 def test_other_targets(arch: str) -> None:
     made = compilation(DEFAULT[0].text, arch=arch)
-    assert joint(made) and "mbar" not in made.result.cuda
+    assert joint(made) and "mbar" not in made.result.cuda_module.code
     wrong = complaints(made)
     assert not wrong, "\n".join(wrong)
 

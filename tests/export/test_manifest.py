@@ -175,8 +175,8 @@ def test_a_size_in_device_memory_is_an_input_and_tensors_have_the_shape_of_its_b
     for variant in found["variants"]:
         assert not variant["tensor_maps"] and "T" not in json.dumps([x["grid"] for x in variant["launches"]])
         assert all(["tensor", "T"] in x["parameters"] for x in variant["launches"])
-    assert "const int T_now = min(max(*T, 0), 100);" in result.cuda
-    assert "k_workspace(int M)" in result.cuda or "spec_workspace(int M)" in result.cuda
+    assert "const int T_now = min(max(*T, 0), 100);" in result.cuda_module.code
+    assert "k_workspace(int M)" in result.cuda_module.code or "spec_workspace(int M)" in result.cuda_module.code
 
 
 def test_blocks_beyond_a_size_in_device_memory_leave_at_once() -> None:

@@ -32,7 +32,7 @@ def compiled(dims: dict[str, int] | None = None) -> Result:
 def test_says_what_the_file_computes(tmp_path: Path) -> None:
     path = tmp_path / "rows.naut"
     path.write_text(SPEC)
-    lines = compile_file(Request(path, "sm_80")).context.header
+    lines = compile_file(Request(path, "sm_80")).context.header()
     assert lines[0].startswith("rows: made by nautilusc ") and lines[0].endswith(" for sm_80, precision fast.")
     for line in [
         "sizes   M = 96, N = 300",
@@ -49,7 +49,7 @@ def test_says_what_the_file_computes(tmp_path: Path) -> None:
 
 def test_says_how_every_kernel_is_launched() -> None:
     result = compiled()
-    told = [line for line in result.context.header if line.startswith("kernel")]
+    told = [line for line in result.context.header() if line.startswith("kernel")]
     kernels = result.modules["ma-tile"].kernels
     assert len(told) == len(kernels) >= 1
     for line, kernel in zip(told, kernels, strict=True):
@@ -60,7 +60,7 @@ def test_says_how_every_kernel_is_launched() -> None:
 
 
 def test_sizes_are_those_of_this_compilation() -> None:
-    assert "sizes   M = 32, N = 300" in compiled({"M": 32}).context.header
+    assert "sizes   M = 32, N = 300" in compiled({"M": 32}).context.header()
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=IDS)
@@ -90,7 +90,7 @@ def test_a_dump_has_no_spec(tmp_path: Path) -> None:
     spec = tmp_path / "rows.naut"
     spec.write_text(SPEC)
     assert main(["compile", str(spec), "--arch", "sm_80", "-o", str(tmp_path / "rows.ma")]) == 0
-    lines = compile_file(Request(tmp_path / "rows.ma", "sm_80")).context.header
+    lines = compile_file(Request(tmp_path / "rows.ma", "sm_80")).context.header()
     assert "input   X: f16[96, 300]" in lines and "scalar  eps: f32" in lines
     assert not any(line.startswith(("sizes", "error")) for line in lines)
 

@@ -33,6 +33,11 @@ class Case:
         """The MA-tile module that was printed."""
         return self.result.modules["ma-tile"]
 
+    @property
+    def text(self) -> str:
+        """The printed text without its leading comment, which nothing reads here."""
+        return self.result.cuda_module.code
+
 
 def prepare(request: Request, *, integers: bool = False, seed: int = 0) -> Case:
     """Compile and interpret; with ``integers`` inputs whose sums of products have no rounding errors in f32."""
@@ -57,7 +62,7 @@ def _interpreted(result: Result, last: Level, integers: bool, seed: int, sizes: 
 
 def compiled(case: Case, folder: Path, text: str | None = None) -> Program:
     """The printed text (or ``text``) for the host. Raises HostError."""
-    return build(case.result.cuda if text is None else text, case.module, case.given, folder)
+    return build(case.text if text is None else text, case.module, case.given, folder)
 
 
 def differences(case: Case, seeds: Sequence[int], folder: Path, text: str | None = None) -> list[str]:

@@ -82,16 +82,16 @@ def found(case: Case, text: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_found_without_a_fault(kind: str, tmp_path: Path) -> None:
-    assert found(kernel(kind), kernel(kind).result.cuda, tmp_path) == ""
+    assert found(kernel(kind), kernel(kind).text, tmp_path) == ""
 
 
 @pytest.mark.parametrize("kind, plant", CASES, ids=[f"{kind}: {p.name}" for kind, p in CASES])
 def test_every_fault_is_found(kind: str, plant: Plant, tmp_path: Path) -> None:
     case = kernel(kind)
-    texts = plant.texts(case.result.cuda, int(os.environ.get("NAUTILUS_PLANTS", "0")))
+    texts = plant.texts(case.text, int(os.environ.get("NAUTILUS_PLANTS", "0")))
     assert texts or kind in plant.absent, "no such text"
     for line, text in texts:
-        assert text != case.result.cuda
+        assert text != case.text
         what = found(case, text, tmp_path)
         if kind in plant.redundant:
             assert what == "", f"line {line} is not redundant: {what}"

@@ -146,18 +146,18 @@ def test_teams_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     made = travel(TEAM, "sm_90a")
     assert not complaints(made, stages=("ma-tile",))
     (*_, kernel) = made.result.modules["ma-tile"].kernels
-    assert kernel.team == 2 and made.result.cuda.count("team_barrier(h_arrivals") >= 2
     given = generate(made.result.modules["spec"], "random", 0)
     case = Case(made.result, given, run(made.last("ma-tile"), given, "typed"), False, made.last("ma-tile"))
+    assert kernel.team == 2 and case.text.count("team_barrier(h_arrivals") >= 2
     assert not differences(case, [3], tmp_path)
     with pytest.raises(Fault, match="another thread of the launch wrote"):
-        differences(case, [0], tmp_path, made.result.cuda.replace("team_barrier(h_arrivals", "; // (h_arrivals"))
+        differences(case, [0], tmp_path, case.text.replace("team_barrier(h_arrivals", "; // (h_arrivals"))
 
 
 @pytest.mark.parametrize("name", ["gates", "best path, and back along it"])
 def test_a_lost_barrier_of_a_step_is_found(name: str, tmp_path: Path) -> None:
     case = prepare(Request(Path("given.naut"), "sm_90a", text=CASES[name]), integers=True)
-    before, barrier, behind = case.result.cuda.partition("__syncthreads();")
+    before, barrier, behind = case.text.partition("__syncthreads();")
     assert barrier
     with pytest.raises(Fault):
         differences(case, range(5), tmp_path, f"{before};{behind}")

@@ -134,7 +134,7 @@ def test_runs(name: str, tmp_path: Path) -> None:
 def test_runs_at_sizes(name: str, tmp_path: Path) -> None:
     text = dedent(ATTENTION).lstrip()
     case = prepare(Request(Path("given.naut"), "sm_90a", text=text, dims=SIZES[name]))
-    assert "wgmma" in case.result.cuda
+    assert "wgmma" in case.text
     assert not differences(case, [0, 1], tmp_path)
 
 
@@ -143,8 +143,8 @@ def test_a_plan_is_launched_again(tmp_path: Path) -> None:
     text = dedent(GEMM).lstrip()
     schedule = schedules.changed(schedules.default(text), schedules.GEMM["dynamic"])
     case = prepare(Request(Path("given.naut"), "sm_90a", text=text, schedule=schedule), integers=True)
-    assert "plan->tile_counter" in case.result.cuda
-    program = build(case.result.cuda, case.module, case.given, tmp_path, planned=True)
+    assert "plan->tile_counter" in case.text
+    program = build(case.text, case.module, case.given, tmp_path, planned=True)
     assert differing(case, [1], program) == []
 
 

@@ -221,9 +221,9 @@ def test_small_tiles(name: str, tmp_path: Path) -> None:
 def test_a_small_tile_that_every_thread_copies(name: str, condition: str, what: str, tmp_path: Path) -> None:
     """Without the printed condition several threads write the same bytes."""
     case = compiled(SMALL[name], integers=True)
-    assert condition in case.result.cuda
+    assert condition in case.text
     with pytest.raises(Fault, match=what):
-        differences(case, [0], tmp_path, case.result.cuda.replace(condition, "{"))
+        differences(case, [0], tmp_path, case.text.replace(condition, "{"))
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
@@ -276,21 +276,21 @@ output Y: f16[M, N]
 Y[i, j] = sum[k](X[i, k] * (f16(W[j, k] - 8) * s[j, k // 128]))
 """
     case = compiled(text)
-    assert "wgmma_m64n40k16_f16" in case.result.cuda or "n40k16" in case.result.cuda
+    assert "wgmma_m64n40k16_f16" in case.text or "n40k16" in case.text
     check(case, tmp_path, 1)
 
 
 def test_split_k_over_a_cluster(tmp_path: Path) -> None:
     text = Decode(201, heads=4, group=2).text
     case = compiled(text, plan=schedule(text, 2, 2, 32))
-    assert [k.cluster for k in case.module.kernels] == [2] and "cluster_wait" in case.result.cuda
+    assert [k.cluster for k in case.module.kernels] == [2] and "cluster_wait" in case.text
     check(case, tmp_path, 1)
 
 
 def test_a_block_over_a_cluster(tmp_path: Path) -> None:
     """The blocks of a cluster exchange the state of a recurrence in memory."""
     case = compiled(CELL)
-    assert [k.spread for k in case.module.kernels] == [8] and "__cluster_dims__(8" in case.result.cuda
+    assert [k.spread for k in case.module.kernels] == [8] and "__cluster_dims__(8" in case.text
     check(case, tmp_path, 1)
 
 
@@ -300,9 +300,9 @@ def test_dependent_launch(tmp_path: Path) -> None:
     plan = schedule(text, 3, 3, 16)
     kernels = tuple(replace(k, mapping=replace(k.mapping, dependent_launch=True)) for k in plan.kernels)
     case = compiled(text, plan=replace(plan, kernels=kernels))
-    assert "griddepcontrol.wait" in case.result.cuda and len(case.module.kernels) == 2
+    assert "griddepcontrol.wait" in case.text and len(case.module.kernels) == 2
     check(case, tmp_path, 2)
-    without = case.result.cuda.replace("griddepcontrol.wait", "griddepcontrol.launch_dependents")
+    without = case.text.replace("griddepcontrol.wait", "griddepcontrol.launch_dependents")
     with pytest.raises(Fault, match="before the wait"):
         differences(case, [0], tmp_path, without)
 
@@ -330,7 +330,7 @@ def test_rows_that_begin_anywhere(name: str, tmp_path: Path) -> None:
         C[b, i: {extents["i"]}, j: {extents["j"]}] = {element}
         """
     case = at_sizes(compiled(text, integers=True), {"M": 67})
-    assert "shifted_vector" in case.result.cuda
+    assert "shifted_vector" in case.text
     check(case, tmp_path, list(ANYWHERE).index(name))
 
 

@@ -29,6 +29,7 @@ def multiplies(e: Reduce) -> bool:
     return any(matrix_products(parts, frozenset[str]().union(*map(free_vars, parts)) - summed))
 
 
+@by_identity(8)
 def without_matrices(spec: Spec) -> frozenset[str]:
     """The definitions of which no matrix unit computes a sum: products of a matrix and a vector, or of vectors.
 
@@ -55,6 +56,7 @@ def without_matrices(spec: Spec) -> frozenset[str]:
     return frozenset(n for n in vectors if alone(n) and _is_plain(products[n][0].body))
 
 
+@by_identity(8)
 def in_lanes(spec: Spec) -> frozenset[str]:
     """The definitions with a sum that the lanes of a warp share: each lane adds a part of it at the same time.
 

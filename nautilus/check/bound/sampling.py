@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from math import hypot, inf, isfinite, isinf, isnan, log, nan, sqrt
 from typing import Final
 
@@ -38,6 +39,7 @@ from nautilus.check.inputs import generate
 from nautilus.core.expr.nodes import Load, Op, walk
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes
@@ -90,7 +92,8 @@ class _Task:
 
     def alone(self, names: Collection[str]) -> _Task:
         """The task of the outputs ``names`` alone."""
-        return replace(self, program=replace(self.program, outputs=_named(self.program, names)))
+        program = _alone(self.program)(frozenset(names))
+        return self if program is self.program else replace(self, program=program)
 
     def cut(
         self, budget: int, elements: Sequence[tuple[int, int]] = ELEMENTS
@@ -105,8 +108,16 @@ class _Task:
         return terms if self.most is None else min(self.most, terms)
 
 
-def _named(program: Spec, names: Collection[str]) -> tuple[Tensor, ...]:
-    return tuple(t for t in program.outputs if t.name in names)
+@by_identity(8)  # what is known of a program at sampled elements is found by its identity
+def _alone(program: Spec) -> Callable[[frozenset[str]], Spec]:
+    """``program`` with some of its outputs; itself with all."""
+
+    @cache
+    def alone(names: frozenset[str]) -> Spec:
+        outputs = tuple(t for t in program.outputs if t.name in names)
+        return program if len(outputs) == len(program.outputs) else replace(program, outputs=outputs)
+
+    return alone
 
 
 def figures(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, Bound]:

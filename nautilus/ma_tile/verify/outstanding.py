@@ -115,12 +115,13 @@ def _traverse(body: Ops, s: _State) -> None:
 
 def _other(op: MemOp, s: _State) -> None:
     """An op of the threads; a synchronous MMA is one."""
-    for name in reads(op):
+    for name in reads(op) if s.known and (s.group or s.spent) else ():
         _readable(op, name, s)
     new = {f.name for f in defined(op)}
-    if not isinstance(op, UndefinedOp) and not (isinstance(op, MmaOp) and op.instr in WGMMA):
+    if new and not isinstance(op, UndefinedOp) and not (isinstance(op, MmaOp) and op.instr in WGMMA):
         s.dirty |= new
-    s.spent -= new
+    if s.spent:
+        s.spent -= new
 
 
 def _readable(op: MemOp, name: str, s: _State) -> None:

@@ -38,7 +38,7 @@ def text_of(module: MemModule, kernels: tuple[MemKernel, ...], spec: Any) -> Cud
 
     ``spec``: the Spec of ``module``, or None.
     """
-    return CudaModule(lower_kernels([(module, kernels)], spec).text, kernel_symbols(module, kernels))
+    return CudaModule(lower_kernels([(module, kernels)], spec).code, kernel_symbols(module, kernels))
 
 
 def refusal(error: Exception, schedule: Schedule | None) -> tuple[Refusal, ...]:

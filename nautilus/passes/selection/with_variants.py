@@ -26,7 +26,7 @@ def with_variants(
     if not may_vary(request, result):
         return None
     from nautilus.cuda.variants import lower_variants
-    from nautilus.passes.header import variants_header
+    from nautilus.passes.header import variants_later
     from nautilus.passes.selection.dispatch_tree import Predictions
     from nautilus.passes.selection.variants import GENERAL, Dropped, dropped_by, find
 
@@ -36,7 +36,7 @@ def with_variants(
         if found is None:
             return None
         spec = result.modules[SPEC.name]
-        about = variants_header(found, result.modules[MA_TILE.name], result.context, spec)
+        about = variants_later(found, result.modules[MA_TILE.name], result.context, spec)
         text = lower_variants(replace(result, variants=found).choice, about, spec)
         made = replace(result, modules={**result.modules, CUDA.name: text}, variants=found)
         try:

@@ -28,6 +28,8 @@ def parts(program: Program) -> tuple[tuple[Kernel, ...], ...]:
     A part of the first kind may be empty.  Without recurrences there is one part.  A kernel between recurrences is in
     the part of its first reader where it can be, so that the two may become one.
     """
+    if not any(map(is_recurrence, program.kernels)):
+        return (program.kernels,)
     level: dict[str, int] = {}
     found: dict[int, list[Kernel]] = {0: []}
     for k in program.kernels:

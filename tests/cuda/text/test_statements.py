@@ -22,7 +22,7 @@ Y[i, j] = (E[i, j]  # a comment \N{GREEK SMALL LETTER ALPHA}
 
 
 def cuda(text: str, arch: str = "sm_80") -> str:
-    return compile_file(Request(Path("x.naut"), arch, text=text)).cuda
+    return compile_file(Request(Path("x.naut"), arch, text=text)).cuda_module.code
 
 
 def test_each_statement_is_a_comment_where_its_operations_begin() -> None:
@@ -69,7 +69,7 @@ def test_values_are_named_after_statements_and_operations() -> None:
 
 
 def test_places_in_shared_memory_have_names() -> None:
-    text = compile_file(Request(ROOT / "specs/matmul/f16.naut", "sm_90a")).cuda
+    text = compile_file(Request(ROOT / "specs/matmul/f16.naut", "sm_90a")).cuda_module.code
     assert re.search(r"static constexpr int s_a_tile_at = \d+, s_a_tile_bytes = \d+;  // f16\[i: 64, k: 64\]", text)
     assert not re.search(r"(shared|smem) \+ \d", text)
     assert max(map(len, text.splitlines())) <= WIDTH

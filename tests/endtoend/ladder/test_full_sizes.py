@@ -13,7 +13,7 @@ import pytest
 
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.analysis.code_size import MOST, code_size
-from nautilus.runtime.nvrtc import compile_cuda
+from nautilus.runtime.nvrtc import build
 from nautilus.targets.records import TARGETS
 from tests.endtoend.ladder.full_sizes import FAMILIES, program
 from tests.endtoend.support import compiled, travel
@@ -37,7 +37,7 @@ def test_a_spec_of_full_size_compiles(seed: int, target: str) -> None:
     sizes = {k.name: code_size(k) for k in result.modules["ma-tile"].kernels}
     assert all(n <= MOST or name in last for name, n in sizes.items()), f"{sizes}\n{text}"
     if WHOLE or seed % COMPILED == 0:
-        compile_cuda(result.cuda, target)
+        build(result.cuda_module, target)
 
 
 @pytest.mark.parametrize("family", range(len(FAMILIES)))
@@ -58,5 +58,5 @@ def test_a_tf32_operand_in_registers_compiles() -> None:
         C[i, j] = sum[k](A[i, k] * tf32(f32(W[j, k]) * s[j, k]))
     """
     made = travel(text)
-    assert "reinterpret_cast<const u32*>(&" in made.result.cuda
+    assert "reinterpret_cast<const u32*>(&" in made.result.cuda_module.code
     compiled(made)

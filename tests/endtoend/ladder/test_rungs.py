@@ -57,7 +57,7 @@ def descended(text: str, rung: int, arch: str) -> Compilation:
 def loops_alone(result: Result) -> bool:
     """Whether no kernel uses shared memory or products of tiles."""
     module = result.modules["ma-tile"]
-    return all(k.smem_bytes == 0 for k in module.kernels) and "mma" not in result.cuda
+    return all(k.smem_bytes == 0 for k in module.kernels) and "mma" not in result.cuda_module.code
 
 
 #: Products of single elements take the interpreter up to a minute, so few of them run.

@@ -153,11 +153,11 @@ def test_a_launch_refuses_numbers_with_the_text_of_the_fact() -> None:
 
 
 def test_the_host_launcher_checks_the_facts() -> None:
-    text = compiled(TWO).cuda
+    text = compiled(TWO).cuda_module.code
     assert "if (!(((long long)M <= floor_div((long long)N, 2LL)) && (floor_mod((long long)N, 8LL) == 0LL))) {" in text
     assert "'assume M <= N // 2 and N %% 8 == 0' does not hold" in text
     assert "if (!((double)s > 0.0)) {" in text
-    assert "floor_mod" not in compiled(TWO.replace("assume", "# assume")).cuda
+    assert "floor_mod" not in compiled(TWO.replace("assume", "# assume")).cuda_module.code
 
 
 def test_rows_that_facts_align_are_copied_whole() -> None:
@@ -168,8 +168,8 @@ input A: f16[M, K], B: f16[K, N]
 output C: f16[M, N]
 C[i, j] = sum[k](A[i, k] * B[k, j])
 """
-    assert "wgmma" not in compiled(product.format("")).cuda
-    assert "wgmma" in compiled(product.format("assume K % 8 == 0")).cuda
+    assert "wgmma" not in compiled(product.format("")).cuda_module.code
+    assert "wgmma" in compiled(product.format("assume K % 8 == 0")).cuda_module.code
 
 
 def test_a_size_that_the_tile_divides_needs_no_mask() -> None:

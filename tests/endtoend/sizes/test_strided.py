@@ -56,8 +56,8 @@ def test_every_level_agrees_and_reads_no_gap(text: str, arch: str) -> None:
 
 
 def test_aligned_rows_are_copied_by_tma() -> None:
-    assert "wgmma" in compiled(PRODUCT).cuda  # rows of 203 elements would not be
-    assert "wgmma" not in compiled(PRODUCT.replace(" strided", "")).cuda
+    assert "wgmma" in compiled(PRODUCT).cuda_module.code  # rows of 203 elements would not be
+    assert "wgmma" not in compiled(PRODUCT.replace(" strided", "")).cuda_module.code
 
 
 def test_strides_follow_the_axes_that_are_named() -> None:
@@ -75,14 +75,14 @@ def test_strides_that_are_not_aligned_are_refused() -> None:
     assert [a.bytes for a in plan_of(module, numbers).arguments[:3]] == [2 * n for n in elements]
     with pytest.raises(InputError, match="A_stride0 % 8 == 0' does not hold: A_stride0 is 203"):
         plan_of(module, numbers | {"A_stride0": 203})
-    text = compiled(PRODUCT).cuda
+    text = compiled(PRODUCT).cuda_module.code
     assert "'assume A_stride0 %% 8 == 0' does not hold" in text
     assert "the address of %s is no multiple of 16 bytes" in text
     assert "const cuuint64_t strides[] = {(cuuint64_t)((long long)A_stride0 * 2)};" in text
 
 
 def test_offsets_have_64_bits() -> None:
-    text = compiled(ROWS, "sm_80").cuda
+    text = compiled(ROWS, "sm_80").cuda_module.code
     assert "long long X_stride0" in text and "* (long long)X_stride0" in text
 
 

@@ -30,7 +30,7 @@ def attempt(text: str, seed: int) -> Verdict:
     given = inputs(made, seed)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            program = build(result.cuda, result.modules["ma-tile"], given, Path(folder))
+            program = build(result.cuda_module.code, result.modules["ma-tile"], given, Path(folder))
             got = execute(program, given, [seed])[0]
         except HostError as error:
             return Verdict("internal", "the printed text is no C++", str(error)[:600])

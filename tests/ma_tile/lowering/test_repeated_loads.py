@@ -56,7 +56,7 @@ Y[i, j] = sum[k](X[i, k] * f32(W[j, k // 2] >> u8(4 * (k % 2)) & u8(7)))
     module = result.modules["ma-tile"]
     loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad) and op.buffer == "W"]
     assert loads and all((op.vec, op.repeat) == (16, 2) for op in loads)
-    assert re.search(r"const uint2 word =[^;]*\bW \+", result.cuda)
+    assert re.search(r"const uint2 word =[^;]*\bW \+", result.cuda_module.code)
 
 
 def test_scales_of_groups_of_any_size_are_loaded_once_for_a_run(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_elements_of_64_bits_are_loaded_and_stored_in_pairs(dtype: str, word: st
         if isinstance(op, GlobalLoad | GlobalStore)
     }
     assert found == {"a": 2, "b": 2, "c": 2, "d": 2}
-    assert len(re.findall(rf"reinterpret_cast<(?:const )?{word}\*>", result.cuda)) == 2
+    assert len(re.findall(rf"reinterpret_cast<(?:const )?{word}\*>", result.cuda_module.code)) == 2
     assert complaints(travel(WIDE.format(n=301, dtype=dtype), "sm_90a")) == []
 
 

@@ -26,7 +26,7 @@ def test_a_tile_of_more_elements_than_registers_is_refused() -> None:
     assert error.value.kernel == "Y" and error.value.excess == pytest.approx(1024 / 255)
     small = tuple(replace(a, tile=32) for a in axes)
     kernels = (replace(given.kernels[0], axes=small),)
-    assert compile_file(replace(request, schedule=replace(given, kernels=kernels))).cuda
+    assert compile_file(replace(request, schedule=replace(given, kernels=kernels))).cuda_module.code
 
 
 def test_a_large_operand_of_a_product_is_in_shared_memory() -> None:

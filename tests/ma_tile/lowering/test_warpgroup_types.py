@@ -141,7 +141,7 @@ C[i, j] = sum[k](A[i, k] * B[j, k])
 def test_from_a_spec_to_a_cubin(dtype: str, out: str, acc: str, instr: str, tmp_path: Path) -> None:
     result, compiled = build_cubin(Request(tmp_path / "types.naut", text=SPEC.format(dtype, out)))
     assert f"mma wgmma.{instr} " in ma_format(result.modules["ma-tile"])
-    assert f".{instr}.{instr} " in result.cuda
+    assert f".{instr}.{instr} " in result.cuda_module.code
     assert all(r.spill_stores == 0 for r in compiled.resources)
 
 

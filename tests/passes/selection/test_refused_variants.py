@@ -271,7 +271,7 @@ def test_the_assembler_sees_the_kernels_of_each_variant_once(accepted: Result) -
     symbols = [symbol for symbol, name in kernel_symbols(first).items() if name in doubted]
     assert doubted and [(r.kernel, r.spill_stores) for r in found] == [(symbol, 8) for symbol in symbols]
     assert {name.partition(".")[0] for name in shown[0].kernels.values()} == {m.name for m in others}
-    assert all(f"{symbol}(" in shown[0].text and f"{symbol}(" in made.cuda for symbol in shown[0].kernels)
+    assert all(f"{symbol}(" in shown[0].text and f"{symbol}(" in made.cuda_module.code for symbol in shown[0].kernels)
     for m in others:
         known.add(m, [Resources(symbol, 255, 0, 0, 0, 0) for symbol in shown[0].kernels])
     assert variant_resources(made, known, check) and len(shown) == 1

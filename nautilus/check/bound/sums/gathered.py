@@ -7,7 +7,7 @@ at different positions remain different ones, as long as there are fewer of them
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Final
@@ -27,7 +27,7 @@ def shortened(
 
     The inputs ``rows``, whose values are given, keep their shapes.
     """
-    known, reads = dict(ranges), _reads(spec)
+    known, reads = dict(ranges), _reads(e for d in spec.definitions for e in walk(d.expr))
     lengths: dict[tuple[str, int], int] = {}
     for t in spec.inputs:
         for p, length in _lengths(t, reads.get(t.name, ())).items() if t.name not in rows else ():
@@ -56,19 +56,18 @@ def shortened(
     return replace(spec, inputs=tuple(map(shape, spec.inputs)), definitions=definitions), known
 
 
-def sizes(spec: Spec) -> dict[str, int]:
-    """The elements of each input of ``spec``, shortened where it is large."""
+def sizes(spec: Spec, nodes: Iterable[Expr]) -> dict[str, int]:
+    """The elements of each input of ``spec``, which has these ``nodes``, shortened where it is large."""
     large = any(_volume(t) > _GATHERED for t in spec.inputs)
-    reads = _reads(spec) if large else {}
+    reads = _reads(nodes) if large else {}
     return {t.name: _volume(t, _lengths(t, reads.get(t.name, ()))) for t in spec.inputs}
 
 
-def _reads(spec: Spec) -> dict[str, list[Load]]:
+def _reads(nodes: Iterable[Expr]) -> dict[str, list[Load]]:
     found: dict[str, list[Load]] = {}
-    for d in spec.definitions:
-        for e in walk(d.expr):
-            if isinstance(e, Load):
-                found.setdefault(e.buffer, []).append(e)
+    for e in nodes:
+        if isinstance(e, Load):
+            found.setdefault(e.buffer, []).append(e)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from math import prod
 from operator import itemgetter
 from typing import Final
@@ -157,11 +158,11 @@ def longest(spec: Spec) -> int:
 
 def work(spec: Spec) -> int:
     """The work of an evaluation: elements of inputs and of all grids; a term of a product of matrices is a 32nd."""
-    elements = sizes(spec)
+    found = [list(walk(d.expr)) for d in spec.definitions]
+    elements = sizes(spec, chain.from_iterable(found))
     total = sum(elements[t.name] // (1 if t.dtype.is_float else _INTEGERS) for t in spec.inputs)
-    for d in spec.definitions:
+    for d, nodes in zip(spec.definitions, found, strict=True):
         outer = {a.name: a for a in d.axes}
-        nodes = list(walk(d.expr))
         total += volume([a.extent for a in d.axes]) * max(1, len(nodes) // _NODES)
         total += sum(_work_of(e, outer) for e in nodes if isinstance(e, Reduce))
     return total

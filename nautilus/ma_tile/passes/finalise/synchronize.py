@@ -32,6 +32,7 @@ from dataclasses import field, replace
 from functools import reduce
 from itertools import count
 from math import inf
+from typing import TypeAlias
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import FALSE
@@ -64,6 +65,8 @@ from nautilus.ma_tile.rewriting.renaming import chosen_ranges, known_ranges, lau
 
 _GROUPS = (AsyncCopy, AsyncCommit, AsyncWait, TmaLoad)
 _PATHS = 4  # numbers of iterations of a chain of loops that have paths of their own
+#: a number of iterations, what holds with so many, and whether there may be more of them
+_Path: TypeAlias = tuple[int, tuple[Expr, ...], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,8 @@ class _Sync:
     )
     trips: dict[int, tuple[ForOp, tuple[int, float]]] = field(init=False, default_factory=dict)
     moving: dict[int, tuple[ForOp, frozenset[str]]] = field(init=False, default_factory=dict)
-    paths: dict[tuple[Expr, Expr, int, bool], tuple[Expr, ...]] = field(init=False, default_factory=dict)
+    paths: dict[tuple[Expr, Expr], list[_Path]] = field(init=False, default_factory=dict)
+    inner: dict[int, tuple[ForOp, tuple[Accesses, Accesses] | None]] = field(init=False, default_factory=dict)
     never: dict[tuple[object, ...], bool] = field(init=False, default_factory=dict)
     modulo: dict[Accesses, Accesses] = field(init=False, default_factory=dict)
 
@@ -215,7 +219,7 @@ class _Sync:
         plain, head, left = self._fixed_point(op, state)
         pending = self._ahead(_Frame(op.body, 0, None), self._enter(op, state))
         first = (Barrier(),) if pending is None else (AsyncWait(pending), Barrier())
-        if pending is not None or (_barriers(plain) and (state.read or state.written) and self._iterations(op)[1] > 1):
+        if pending is not None or ((state.read or state.written) and self._iterations(op)[1] > 1 and _barriers(plain)):
             ready = self._met(state if pending is None else state.wait(pending))
             inside, begin, after = self._fixed_point(op, ready)
             if _barriers(inside) < _barriers(plain):
@@ -247,19 +251,10 @@ class _Sync:
         the bodies copy.
         """
         lo, hi = chain.loops[0].op.lo, chain.loops[-1].op.hi
-        low, high = bounds(simplify(calc("sub", hi, lo), self.ranges), self.ranges)
-        least = max(self._between(lo, hi)[0], low or 0)
-        depth = max(self.stages.values(), default=0)
-        depth = depth if least >= depth else min(depth, _PATHS)
         ends: list[State] = []
-        for n in range(min(least, depth), depth + 1):
-            if high is not None and n > max(high, 0):
-                break
-            if 0 < n < depth and simplify(calc("eq", hi, calc("add", lo, n)), self.ranges) == FALSE:
-                continue
-            given = self._given(lo, hi, n, n == depth)
+        for n, given, more in self._paths(lo, hi):
             states = [x.head for x in chain.loops]
-            if n < depth:
+            if not more:
                 entry = self._replay(chain.before, chain.start, {}, given) or chain.entry
                 states = [self._enter(x.op, entry, lo) for x in chain.loops] if n else [entry]
             for left in range(n, 0, -1):
@@ -270,15 +265,27 @@ class _Sync:
             ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in states] if n else states
         return self._reduced(reduce(State.join, ends)) if ends else None
 
+    def _paths(self, lo: Expr, hi: Expr) -> Sequence[_Path]:
+        """The paths of loops from ``lo`` to ``hi``, which are the same wherever the analysis comes to these."""
+        if (lo, hi) not in self.paths:
+            low, high = bounds(simplify(calc("sub", hi, lo), self.ranges), self.ranges)
+            least = max(self._between(lo, hi)[0], low or 0)
+            depth = max(self.stages.values(), default=0)
+            depth = depth if least >= depth else min(depth, _PATHS)
+            found = self.paths[lo, hi] = []
+            for n in range(min(least, depth), depth + 1):
+                if high is not None and n > max(high, 0):
+                    break
+                if not 0 < n < depth or simplify(calc("eq", hi, calc("add", lo, n)), self.ranges) != FALSE:
+                    found.append((n, self._given(lo, hi, n, n == depth), n == depth))
+        return self.paths[lo, hi]
+
     def _given(self, lo: Expr, hi: Expr, n: int, more: bool) -> tuple[Expr, ...]:
         """What holds where loops from ``lo`` to ``hi`` have ``n`` iterations; ``more``: as many or more."""
-        key = lo, hi, n, more
-        if key not in self.paths:
-            kinds = (*(("ge",) if n else ()), *(() if more else ("le",)))
-            given = [calc(kind, hi, calc("add", lo, n)) for kind in kinds]
-            known = simplify(hi, self.ranges, given)  # a minimum may be one of its arguments then
-            self.paths[key] = (*given, *(calc(kind, known, calc("add", lo, n)) for kind in kinds))
-        return self.paths[key]
+        kinds = (*(("ge",) if n else ()), *(() if more else ("le",)))
+        given = [calc(kind, hi, calc("add", lo, n)) for kind in kinds]
+        known = simplify(hi, self.ranges, given)  # a minimum may be one of its arguments then
+        return (*given, *(calc(kind, known, calc("add", lo, n)) for kind in kinds))
 
     def _step(self, chain: _Chain, states: list[State], at: Expr, given: Sequence[Expr]) -> list[State] | None:
         """The states in which an iteration of each loop begins, if one at ``at`` began in ``states``."""
@@ -314,11 +321,12 @@ class _Sync:
         """
         for _, op in self.touched.active(body):
             match op:
-                case ForOp() if not self._moving(op) and not any(isinstance(x, _GROUPS) for x in walk_ops(op.body)):
-                    for x in walk_ops(op.body):  # whatever its barriers order
-                        reads, writes, _ = self.touched.of(x)
-                        state = State(state.written | writes, state.read | reads, state.groups, state.open)
-                case ForOp() | TmaLoad():
+                case ForOp():
+                    inside = self._inside(op)
+                    if inside is None:
+                        return None
+                    state = State(state.written | inside[1], state.read | inside[0], state.groups, state.open)
+                case TmaLoad():
                     return None
                 case AsyncWait(pending=pending):
                     state = state.wait(pending)
@@ -331,6 +339,16 @@ class _Sync:
                 case _:
                     state = self._after(op, state)
         return state
+
+    def _inside(self, op: ForOp) -> tuple[Accesses, Accesses] | None:
+        """What the loop reads and writes in any order, whatever its barriers order; None where it copies or moves."""
+        if id(op) not in self.inner:
+            found = None
+            if not self._moving(op) and not any(isinstance(x, _GROUPS) for x in walk_ops(op.body)):
+                parts = [self.touched.of(x) for x in walk_ops(op.body)]
+                found = NONE.union(*(r for r, _, _ in parts)), NONE.union(*(w for _, w, _ in parts))
+            self.inner[id(op)] = (op, found)
+        return self.inner[id(op)][1]
 
     def _is_false(self, cond: Expr, at: Mapping[str, Expr], given: Sequence[Expr]) -> bool:
         """Whether ``cond`` never holds in iteration ``at`` where conditions are ``given``."""
@@ -399,8 +417,9 @@ class _Sync:
 
     def _met(self, state: State, team: bool = False) -> State:
         """The state after a barrier of the block; ``team``: after one of all its blocks."""
-        kept = NONE if team or not self.team else self._elsewhere & state.written
-        return replace(state.barrier(), written=kept)
+        if team or not self.team:
+            return state.barrier()
+        return replace(state.barrier(), written=self._elsewhere & state.written)
 
     def _after(self, op: MemOp, state: State) -> State:
         reads, writes, copies = self.touched.of(op)

@@ -23,5 +23,5 @@ SMOOTHED = """
 def test_rows_of_steps(steps: int, dtype: str, staged: bool) -> None:
     made = travel(SMOOTHED.format(steps=steps, dtype=dtype), "sm_90a")
     assert complaints(made) == []
-    assert ("steps_Y" in made.result.cuda) is staged
-    assert ("steps_X" in made.result.cuda) is (steps == 163)  # rows that begin at odd places
+    assert ("steps_Y" in made.result.cuda_module.code) is staged
+    assert ("steps_X" in made.result.cuda_module.code) is (steps == 163)  # rows that begin at odd places

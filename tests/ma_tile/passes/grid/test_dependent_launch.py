@@ -64,7 +64,7 @@ def test_text_and_launch() -> None:
     assert "grid_wait();" in behind and "launch_dependents();" not in behind
     body = behind.split("{", 1)[1]
     assert "_part" not in body[: body.index("grid_wait();")]  # nothing is read before
-    assert "cudaLaunchKernelEx(&config, " in result.cuda
+    assert "cudaLaunchKernelEx(&config, " in result.cuda_module.code
     assert [x.programmatic for x in plan_of(module).launches] == [False, True]
 
 

@@ -94,7 +94,7 @@ def test_loops_begin_and_end_at_the_range() -> None:
     n, inputs, condition = CONDITIONS["documents"]
     text = HEAD.format(n=n, inputs=inputs, condition=condition)
     result = compile_file(Request(Path("given.naut"), "sm_90a", text=text))
-    assert "P_max_first_end" in result.cuda and "P_max_last_end" in result.cuda
+    assert "P_max_first_end" in result.cuda_module.code and "P_max_last_end" in result.cuda_module.code
 
 
 def test_ends_that_are_the_same_for_a_block_need_no_range() -> None:
