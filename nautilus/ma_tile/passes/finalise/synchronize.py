@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import reduce
-from itertools import count
+from itertools import count, zip_longest
 from math import inf
 
 from nautilus.core.expr.build import calc
@@ -175,7 +175,9 @@ class _Sync:
         """``body`` with its waits and barriers, if it starts in ``state``; and the state after it."""
         out: list[MemOp] = []
         start, chain, done = state, _Chain((), state, state), 0
-        for n, op in self.touched.active(body):
+        active = self.touched.active(body)
+        for (n, op), (_, behind) in zip_longest(active, active[1:], fillvalue=(0, None)):
+            assert op is not None
             out += body[done:n]
             done = n + 1
             if isinstance(op, ForOp):
@@ -188,7 +190,7 @@ class _Sync:
                     chain = _Chain((*out, *first), start, entry)
                 assert isinstance(new, ForOp)
                 chain = replace(chain, loops=(*chain.loops, _Loop(op, new.body, head)))
-                state = self._ends(chain) or left
+                state = self._ends(chain, behind) or left
                 out += inside
                 continue
             touches = any(self.touched.of(op))
@@ -240,11 +242,11 @@ class _Sync:
                 return replace(op, body=body), head, self._reduced(left)
             head = new
 
-    def _ends(self, chain: _Chain) -> State | None:
+    def _ends(self, chain: _Chain, behind: MemOp | None) -> State | None:
         """The state after the loops of ``chain``, by the conditions that hold in the last iterations of all of them.
 
         No iteration, exactly one, and so on have paths of their own, as far as there are stages.  None where loops in
-        the bodies copy.
+        the bodies copy.  ``behind``: the next op that orders or touches anything.
         """
         lo, hi = chain.loops[0].op.lo, chain.loops[-1].op.hi
         low, high = bounds(simplify(calc("sub", hi, lo), self.ranges), self.ranges)
@@ -267,7 +269,12 @@ class _Sync:
                 if found is None:
                     return None
                 states = found
-            ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in states] if n else states
+            if n:
+                ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in states]
+            elif isinstance(behind, ForOp) and chain.goes_on(behind) and low == 0:  # it begins at `lo` too
+                ends += [_moved(x, self._moving(behind), affine(hi) - affine(lo)) for x in states]
+            else:
+                ends += states
         return self._reduced(reduce(State.join, ends)) if ends else None
 
     def _given(self, lo: Expr, hi: Expr, n: int, more: bool) -> tuple[Expr, ...]:
@@ -344,12 +351,7 @@ class _Sync:
 
         Stages of buffers that no iteration addresses by the variable stay as they are.
         """
-        zero, moving = atom(Var(op.var)) - affine(op.lo if lo is None else lo), self._moving(op)
-
-        def f(xs: Accesses) -> Accesses:
-            return frozenset(replace(x, at=x.at + zero) if x.buffer in moving else x for x in xs)
-
-        return self._reduced(State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open)))
+        return self._reduced(_moved(state, self._moving(op), atom(Var(op.var)) - affine(op.lo if lo is None else lo)))
 
     def _moving(self, op: ForOp) -> frozenset[str]:
         """The buffers whose stages ``op`` addresses by its variable."""
@@ -455,6 +457,15 @@ class _Sync:
             shift = (var, atom(Var(var)).shift(1))
             for _, op in self.touched.active(frame.loop.body):
                 yield op, shift
+
+
+def _moved(state: State, buffers: frozenset[str], by: Linear) -> State:
+    """``state`` with the stages of ``buffers`` moved ``by`` a form that is 0."""
+
+    def f(xs: Accesses) -> Accesses:
+        return frozenset(replace(x, at=x.at + by) if x.buffer in buffers else x for x in xs)
+
+    return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
 
 
 def _barriers(op: MemOp) -> int:
