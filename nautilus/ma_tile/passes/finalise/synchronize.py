@@ -8,7 +8,8 @@ outstanding.  The pass inserts
 
 * a barrier before an op that touches bytes that a thread touched since the last barrier, if one of the two accesses
   is a write (the threads of one warp count as different threads, because they do not run in lockstep);
-* a wait and a barrier before an op that touches bytes of a copy that may not have arrived;
+* a wait and a barrier before an op that touches bytes of a copy that may not have arrived; the wait alone before the
+  copy itself, if no other op writes to its buffer, because each thread copies to its own bytes again;
 * a barrier before a load from a tensor in global memory that the kernel stored to since the last barrier, one of the
   team where other blocks store it too.  An element is stored once (``vr_tile.ir``, recurrences), so a store needs none.
 
@@ -41,7 +42,7 @@ from nautilus.core.index.simplify import bounds, simplify
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.analysis.outstanding.states import NONE, Accesses, State, within
-from nautilus.ma_tile.analysis.outstanding.touched import Touched
+from nautilus.ma_tile.analysis.outstanding.touched import Touched, copied_once
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
@@ -84,7 +85,7 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
     smem = {s.name: s for s in kernel.smem}
     ranges = {**uniform_ranges(kernel), **known_ranges(kernel), **chosen_ranges(kernel)}
-    touched = Touched(smem, exchanged(kernel.body))
+    touched = Touched(smem, exchanged(kernel.body), copied_once(kernel.body))
     work = _Sync(smem, ranges, launch_facts(kernel), touched, 32 * kernel.warps, kernel.team > 1)
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
@@ -387,17 +388,27 @@ class _Sync:
             out.append(AsyncCommit())
             state = state.commit()
         pending = self._pending(touched, state)
-        clash = self.touched.overlap(touched, state.written) or self.touched.overlap(writes | copies, state.read)
-        if pending is None and not clash:
-            return state
+        awaited = state if pending is None else state.wait(pending)
+        if not self._clash(reads, writes | copies, awaited):
+            return self._waited(state, pending, out)
         if pending is None:
             pending = self._ahead(frame, state)
-        if pending is not None:
-            out.append(AsyncWait(pending))
-            state = state.wait(pending)
+        state = self._waited(state, pending, out)
         across = self.team and not touched.isdisjoint(self._elsewhere & state.written)
         out.append(Barrier(team=across))
         return self._met(state, across)
+
+    def _clash(self, reads: Accesses, writes: Accesses, state: State) -> bool:
+        """Whether ``reads`` or ``writes`` need a barrier after ``state``, in which no copy to them is outstanding."""
+        overlap, overwrites = self.touched.overlap, self.touched.overwrites
+        return overlap(reads, state.written) or overlap(writes, state.read) or overwrites(writes, state.written)
+
+    def _waited(self, state: State, pending: int | None, out: list[MemOp]) -> State:
+        """The state after a wait until ``pending`` groups are outstanding, appended to ``out``; None: after no wait."""
+        if pending is None:
+            return state
+        out.append(AsyncWait(pending))
+        return state.wait(pending)
 
     def _met(self, state: State, team: bool = False) -> State:
         """The state after a barrier of the block; ``team``: after one of all its blocks."""
