@@ -23,8 +23,8 @@ from tests.mutants.mutations import mutants
 from tests.mutants.programs import Program, shipped, variants
 from tests.shipped import MORE, SPECS
 
-#: adversaries of a mutant; several blocks of a launch take one after the other
-SEEDS = range(3)
+#: adversaries of a mutant; several blocks of a launch take one after the other, and the last two have other inputs
+SEEDS = range(4)
 
 
 def wanted(words: tuple[str, ...]) -> Iterator[Program]:

@@ -48,7 +48,7 @@ def kept(path: str, arch: str, folder: str) -> Kept:
     with limit(_COMPILE):
         program = at_small_sizes(Request(Path(path), arch, until="ma-tile", keep_runtime=True), name)
     file = Path(folder) / f"{abs(hash(name)):x}.pickle"
-    file.write_bytes(pickle.dumps(program))
+    file.write_bytes(pickle.dumps(program.alone()))
     return Kept(name, str(file), tuple((" | ".join((arch[:5], *m.key)), m.kind) for m in mutants(program.module)))
 
 

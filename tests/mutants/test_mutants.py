@@ -16,6 +16,7 @@ from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import MemModule, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.verify.module import verify
+from nautilus.scalar.rewriting import recurrence_teams
 from tests.mutants.judge import OPEN, judge
 from tests.mutants.mutations import Mutant, mutants
 from tests.mutants.programs import Program, compiled, rules_schedule, with_many_tiles
@@ -56,7 +57,8 @@ def test_every_mutant_is_noticed(name: str) -> None:
     assert chosen and not survivors, [(m.kernel, m.kind, m.text) for m in survivors]
 
 
-#: recurrences whose states go from thread to thread: elements of the step before, and reductions over them
+#: recurrences whose states go from thread to thread, or between the blocks of a team: elements of the step before, and
+#: reductions over them
 RECURRENCES = {
     "gates": """
         dim B = 2, T = 5, H = 40
@@ -73,17 +75,30 @@ RECURRENCES = {
         output V: f32[T, S]
         recur V[t, s] = E[t, s] + max[r](V[t - 1, r] + A[r, s]) if t > 0 else E[0, s]
         """,
+    "team": """
+        dim B = 2, T = 2, H = 64
+        input A: f16[B, T, 2, H], U: f16[2, H, H]
+        output h: f32[B, T, H]
+        recur {
+          z[b, t, i] = sigmoid(A[b, t, 0, i] + (sum[j](h[b, t - 1, j] * U[0, j, i]) if t > 0 else 0))
+          h[b, t, i] = tanh(A[b, t, 1, i] + (sum[j](z[b, t, j] * h[b, t - 1, j] * U[1, j, i]) if t > 0 else 0))
+        }
+        """,
 }
 
 
 @pytest.mark.parametrize("name", RECURRENCES)
-def test_every_mutant_of_a_recurrence_is_noticed(name: str) -> None:
+def test_every_mutant_of_a_recurrence_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = dedent(RECURRENCES[name]).lstrip()
+    if name == "team":
+        monkeypatch.setattr(recurrence_teams, "STEP", -99.0)  # microseconds
+        monkeypatch.setattr(recurrence_teams, "SLICES", (32,))
     result = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="ma-tile"))
     given = generate(result.modules["spec"])
     whole = Program(name, result.modules["ma-tile"], given.arrays, given.scalars)
     found = list(mutants(whole.module))
-    assert [m for m in found if m.kind == "Barrier: deleted"]
+    assert "Barrier: deleted" in {m.kind for m in found}
+    assert (name == "team") == ("Barrier: team False" in {m.kind for m in found})
     for m in found:
         assert judge(whole, m, range(2)).by not in OPEN, f"{m.kind}: {m.text}"
 

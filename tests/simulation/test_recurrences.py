@@ -128,7 +128,7 @@ def _same(request: Request, seed: int, folder: Path) -> None:
 
 #: gates whose state meets a matrix of 16 bits: the reset gate scales it before the product, so that a step waits twice
 TEAM = """
-    dim B = 5, T = 3, H = 64
+    dim B = 17, T = 3, H = 64
     input A: f16[B, T, 2, H], U: f16[2, H, H]
     output h: f32[B, T, H]
     recur {

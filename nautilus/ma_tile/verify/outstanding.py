@@ -7,7 +7,8 @@ first one leaves outstanding.  Its state is
 * the fragments that threads wrote since the last ``wg.fence``.
 
 Rules: only the next MMA of its chain reads an outstanding result, as its accumulator.  A wait lists results that
-are outstanding and that it covers.  A fence stands at the start of each group (the assembler may move registers
+are outstanding and that it covers, all of them but those that an MMA accumulates into: a read of another one may be
+moved in front of the wait.  A fence stands at the start of each group (the assembler may move registers
 there, its C7519), and between a write to a fragment and the MMA that uses it.  After an ``if`` that issues, commits or
 waits, the state is unknown and the check rejects nothing; the interpreter checks the rest.
 """
@@ -34,8 +35,10 @@ def check_async(k: MemKernel) -> None:
     if not any(isinstance(op, MmaOp) and op.is_async for op in walk_ops(k.body)):
         return
     top = [r.body for op in k.body if isinstance(op, RolesOp) for r in op.roles]
+    mmas = (op for op in walk_ops(k.body) if isinstance(op, MmaOp) and op.acc is not None)
+    accumulators = frozenset(op.acc.name for op in mmas if op.acc is not None)
     for body in (k.body, *top):
-        _traverse(body, _State())
+        _traverse(body, _State(accumulators))
 
 
 # -- bytes ------------------------------------------------------------------------------------
@@ -77,8 +80,10 @@ class _State:
 
     ``dirty``: fragments that threads wrote since the last fence.  ``carried``: fragments that loops bind; they may be
     outstanding in some iterations only.  ``committed``: number of groups so far.  ``known``: the state is known.
+    ``accumulators``: fragments of the kernel into which MMAs accumulate.
     """
 
+    accumulators: frozenset[str]
     group: dict[str, int] = field(default_factory=dict)
     spent: frozenset[str] = frozenset()
     dirty: frozenset[str] = frozenset()
@@ -166,6 +171,10 @@ def _wait(op: WgWait, s: _State) -> None:
             reject_op(op, "a wait covers the results that it lists", f"%{x.name} is in group {young} from the youngest")
     for x in op.ready:
         s.group.pop(x.name, None)
+    done = (f for f, group in s.group.items() if group and s.committed - group >= op.pending)
+    missing = next((f for f in done if f not in s.accumulators), None)
+    if s.known and missing is not None:
+        reject_op(op, "a wait lists the results that it completes", f"it completes %{missing} too")
 
 
 def _branch(op: IfOp, s: _State) -> None:

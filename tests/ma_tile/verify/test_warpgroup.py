@@ -57,7 +57,7 @@ CASES = [
      "B: f16[64, K]\n  output C: f16[130, 64]\n  param K: i32 <= 256 % 8 device\n",
      "TMA copies move no elements beyond a size", "tma.load"),
     ("product", "wg.wait 0 %next", "wg.wait 1 %next", GROUPS, "wg.wait"),
-    ("product", "wg.wait 0 %next", "wg.wait 0", FLIGHT, "narrow"),
+    ("product", "wg.wait 0 %next", "wg.wait 0", "a wait lists the results that it completes", "wg.wait 0"),
     ("product", "wg.commit\n", "", "a wait lists outstanding results", "wg.wait 0 %next"),
     ("product", "wg.fence\n", "", FENCE, "mma wgmma.f16"),
     ("product", "advance r\n", "advance q\n", "pipelines are declared", "advance q"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from nautilus.core.index.linear import ZERO, Linear
+from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.outstanding.states import NONE, Access, Accesses, stage_number
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
+    AsyncCopy,
     AsyncWait,
     Barrier,
     ForOp,
@@ -35,11 +38,13 @@ _ORDERING = (ForOp, TmaLoad, AsyncCommit, AsyncWait, Barrier)  # they matter wha
 class Touched:
     """What ops of a kernel touch. Keys are identities; an entry holds its object, so that no other has its identity.
 
-    ``exchanged``: the tensors in global memory that the kernel both stores to and loads from.
+    ``exchanged``: the tensors in global memory that the kernel both stores to and loads from.  ``own``: buffers of
+    which each byte is written by one thread alone.
     """
 
     smem: Mapping[str, Smem]
     exchanged: frozenset[str]
+    own: frozenset[str]
     _accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(init=False, default_factory=dict)
     _active: dict[int, tuple[tuple[MemOp, ...], Sequence[tuple[int, MemOp]]]] = field(init=False, default_factory=dict)
     _same: dict[tuple[int, int], tuple[Access, Access, bool]] = field(init=False, default_factory=dict)
@@ -99,6 +104,10 @@ class Touched:
         """Whether any of ``xs`` has a byte in common with any of ``ys``."""
         return bool(xs) and bool(ys) and any(self._same_bytes(x, y) for x in xs for y in ys)
 
+    def overwrites(self, xs: Accesses, ys: Accesses) -> bool:
+        """Whether bytes of the writes ``xs`` may be written by another thread in ``ys``."""
+        return any(self._same_bytes(x, y) for x in xs for y in ys if x.buffer != y.buffer or x.buffer not in self.own)
+
     def _same_bytes(self, x: Access, y: Access) -> bool:
         key = id(x), id(y)
         if key not in self._same:
@@ -116,6 +125,13 @@ class Touched:
         if x.part is not None and y.part is not None and (x.part[1] <= y.part[0] or y.part[1] <= x.part[0]):
             return False
         return bool(gap.terms) or gap.const % a.stages == 0
+
+
+def copied_once(body: tuple[MemOp, ...]) -> frozenset[str]:
+    """Buffers to which one ``cp.async`` of ``body`` writes, and no other op."""
+    ops = [op for op in walk_ops(body) if not declaration(type(op)).regions]
+    written = Counter(s.buffer for op in ops for t in (touch(op),) for s in (*t.writes, *t.copies))
+    return frozenset(op.slot.buffer for op in ops if isinstance(op, AsyncCopy) and written[op.slot.buffer] == 1)
 
 
 def _bytes(s: Smem, at: Linear) -> tuple[int, int]:

@@ -15,7 +15,7 @@ before and after an op.
   none afterwards that was read before it.
 * A ``wg.wait`` between two loops that accumulate is removed, if nothing is released there and the second loop has an
   iteration: MMAs of one accumulator follow each other without a wait (PTX ISA, "wgmma.fence").
-* An ``advance`` after which no op uses the state of its pipeline is removed.
+* An ``advance`` after which no op uses the state of its pipeline is removed, and so is a pipeline without a use.
 
 In a persistent block the instances continue from tile to tile, so that nothing bounds them.  The blocks of a cluster
 release each other's stages, and keep all of it.
@@ -92,7 +92,8 @@ def elided(kernel: MemKernel) -> MemKernel:
         new = _mapped(new, lambda body, p=p: _without_dead_advances(body, p, ranges, False)[0])  # type: ignore[misc]
     new = _mapped(new, lambda body: _without_drains(body, ranges))
     body = tuple(new if op is roles else op for op in kernel.body)
-    return replace(kernel, body=body, mbars=tuple(m for m in kernel.mbars if m.name in used))
+    pipelines = tuple(p for p in kernel.pipelines if _uses(body, p) or _advances(body, p))
+    return replace(kernel, body=body, mbars=tuple(m for m in kernel.mbars if m.name in used), pipelines=pipelines)
 
 
 def _is_used(op: MemOp, mbarriers: Container[str]) -> bool:
@@ -295,6 +296,10 @@ def _drains(op: MemOp, behind: Ops, ranges: Ranges, read: Counter[str]) -> bool:
 def _uses(body: Ops, p: PipelineState) -> bool:
     """Whether an op of ``body``, or inside one, mentions the stage or the phase of ``p``."""
     return any({p.stage, p.phase} & free_vars(e) for op in walk_ops(body) for e in expressions(op))
+
+
+def _advances(body: Ops, p: PipelineState) -> bool:
+    return any(isinstance(op, AdvanceOp) and op.pipeline == p.name for op in walk_ops(body))
 
 
 # -- stores -----------------------------------------------------------------------------------

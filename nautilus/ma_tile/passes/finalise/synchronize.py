@@ -8,7 +8,8 @@ outstanding.  The pass inserts
 
 * a barrier before an op that touches bytes that a thread touched since the last barrier, if one of the two accesses
   is a write (the threads of one warp count as different threads, because they do not run in lockstep);
-* a wait and a barrier before an op that touches bytes of a copy that may not have arrived;
+* a wait and a barrier before an op that touches bytes of a copy that may not have arrived; the wait alone before the
+  copy itself, if no other op writes to its buffer, because each thread copies to its own bytes again;
 * a barrier before a load from a tensor in global memory that the kernel stored to since the last barrier, one of the
   team where other blocks store it too.  An element is stored once (``vr_tile.ir``, recurrences), so a store needs none.
 
@@ -30,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import reduce
-from itertools import count
+from itertools import count, zip_longest
 from math import inf
 from typing import TypeAlias
 
@@ -42,7 +43,7 @@ from nautilus.core.index.simplify import bounds, simplify
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.analysis.outstanding.states import NONE, Accesses, State, within
-from nautilus.ma_tile.analysis.outstanding.touched import Touched
+from nautilus.ma_tile.analysis.outstanding.touched import Touched, copied_once
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
@@ -87,7 +88,7 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
     smem = {s.name: s for s in kernel.smem}
     ranges = {**uniform_ranges(kernel), **known_ranges(kernel), **chosen_ranges(kernel)}
-    touched = Touched(smem, exchanged(kernel.body))
+    touched = Touched(smem, exchanged(kernel.body), copied_once(kernel.body))
     work = _Sync(smem, ranges, launch_facts(kernel), touched, 32 * kernel.warps, kernel.team > 1)
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
@@ -179,7 +180,9 @@ class _Sync:
         """``body`` with its waits and barriers, if it starts in ``state``; and the state after it."""
         out: list[MemOp] = []
         start, chain, done = state, _Chain((), state, state), 0
-        for n, op in self.touched.active(body):
+        active = self.touched.active(body)
+        for (n, op), (_, behind) in zip_longest(active, active[1:], fillvalue=(0, None)):
+            assert op is not None
             out += body[done:n]
             done = n + 1
             if isinstance(op, ForOp):
@@ -192,7 +195,7 @@ class _Sync:
                     chain = _Chain((*out, *first), start, entry)
                 assert isinstance(new, ForOp)
                 chain = replace(chain, loops=(*chain.loops, _Loop(op, new.body, head)))
-                state = self._ends(chain) or left
+                state = self._ends(chain, behind) or left
                 out += inside
                 continue
             touches = any(self.touched.of(op))
@@ -244,11 +247,11 @@ class _Sync:
                 return replace(op, body=body), head, self._reduced(left)
             head = new
 
-    def _ends(self, chain: _Chain) -> State | None:
+    def _ends(self, chain: _Chain, behind: MemOp | None) -> State | None:
         """The state after the loops of ``chain``, by the conditions that hold in the last iterations of all of them.
 
         No iteration, exactly one, and so on have paths of their own, as far as there are stages.  None where loops in
-        the bodies copy.
+        the bodies copy.  ``behind``: the next op that orders or touches anything.
         """
         lo, hi = chain.loops[0].op.lo, chain.loops[-1].op.hi
         ends: list[State] = []
@@ -262,7 +265,12 @@ class _Sync:
                 if found is None:
                     return None
                 states = found
-            ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in states] if n else states
+            if n:
+                ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in states]
+            elif isinstance(behind, ForOp) and chain.goes_on(behind) and low == 0:  # it begins at `lo` too
+                ends += [_moved(x, self._moving(behind), affine(hi) - affine(lo)) for x in states]
+            else:
+                ends += states
         return self._reduced(reduce(State.join, ends)) if ends else None
 
     def _paths(self, lo: Expr, hi: Expr) -> Sequence[_Path]:
@@ -362,12 +370,7 @@ class _Sync:
 
         Stages of buffers that no iteration addresses by the variable stay as they are.
         """
-        zero, moving = atom(Var(op.var)) - affine(op.lo if lo is None else lo), self._moving(op)
-
-        def f(xs: Accesses) -> Accesses:
-            return frozenset(replace(x, at=x.at + zero) if x.buffer in moving else x for x in xs)
-
-        return self._reduced(State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open)))
+        return self._reduced(_moved(state, self._moving(op), atom(Var(op.var)) - affine(op.lo if lo is None else lo)))
 
     def _moving(self, op: ForOp) -> frozenset[str]:
         """The buffers whose stages ``op`` addresses by its variable."""
@@ -403,17 +406,27 @@ class _Sync:
             out.append(AsyncCommit())
             state = state.commit()
         pending = self._pending(touched, state)
-        clash = self.touched.overlap(touched, state.written) or self.touched.overlap(writes | copies, state.read)
-        if pending is None and not clash:
-            return state
+        awaited = state if pending is None else state.wait(pending)
+        if not self._clash(reads, writes | copies, awaited):
+            return self._waited(state, pending, out)
         if pending is None:
             pending = self._ahead(frame, state)
-        if pending is not None:
-            out.append(AsyncWait(pending))
-            state = state.wait(pending)
+        state = self._waited(state, pending, out)
         across = self.team and not touched.isdisjoint(self._elsewhere & state.written)
         out.append(Barrier(team=across))
         return self._met(state, across)
+
+    def _clash(self, reads: Accesses, writes: Accesses, state: State) -> bool:
+        """Whether ``reads`` or ``writes`` need a barrier after ``state``, in which no copy to them is outstanding."""
+        overlap, overwrites = self.touched.overlap, self.touched.overwrites
+        return overlap(reads, state.written) or overlap(writes, state.read) or overwrites(writes, state.written)
+
+    def _waited(self, state: State, pending: int | None, out: list[MemOp]) -> State:
+        """The state after a wait until ``pending`` groups are outstanding, appended to ``out``; None: after no wait."""
+        if pending is None:
+            return state
+        out.append(AsyncWait(pending))
+        return state.wait(pending)
 
     def _met(self, state: State, team: bool = False) -> State:
         """The state after a barrier of the block; ``team``: after one of all its blocks."""
@@ -474,6 +487,15 @@ class _Sync:
             shift = (var, atom(Var(var)).shift(1))
             for _, op in self.touched.active(frame.loop.body):
                 yield op, shift
+
+
+def _moved(state: State, buffers: frozenset[str], by: Linear) -> State:
+    """``state`` with the stages of ``buffers`` moved ``by`` a form that is 0."""
+
+    def f(xs: Accesses) -> Accesses:
+        return frozenset(replace(x, at=x.at + by) if x.buffer in buffers else x for x in xs)
+
+    return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
 
 
 def _barriers(op: MemOp) -> int:

@@ -55,7 +55,7 @@
 ; CHECK: wg.wait 0 %c
 ; CHECK-NEXT: st.global
 
-; CASE: with as many stages as iterations nothing is released, and no loop waits
+; CASE: with as many stages as iterations nothing is released, which needs no state, and no loop waits
 ; INPUT: product.ma
 ; PLAN: {"mapping": {"engine": "warpgroup", "stages": 3}}
 ; FIRST: specialise-warps
@@ -63,7 +63,7 @@
 ; RUN: elide-waits
 ; AGAIN
 ; COMPLETE: allocate-shared, synchronize
-; CHECK-NOT: empty_a_b
+; CHECK-NOT: {{empty_a_b|a_b_done}}
 ; CHECK: role consumers
 ; CHECK: wg.commit
 ; CHECK-NEXT: advance a_b

@@ -42,6 +42,39 @@ module product target sm_80 {
 ; CHECK-NEXT: barrier
 ; CHECK-NEXT: ld.shared out_C[0]
 
+; CASE: a copy over an outstanding copy by the same op awaits it, without a barrier: each thread has bytes of its own
+; RUN: synchronize
+; ARCH: sm_80
+; COMPLETE: synchronize
+module product target sm_80 {
+  input A: f16[32, 64]
+  input B: f16[64, 16]
+  output C: f32[32, 16]
+  kernel product grid 1 warps 2 min_blocks 1 {
+    layout #acc_i_n = reg(n:2x1, i:2x8, n:2x8, i:1x16) lane(n:4x2, i:8x1) warp(i:2x16, n:1x16)
+    layout #copy_i_k = reg(k:8x1) lane(k:2x8, i:16x1) warp(i:2x16)
+    layout #copy_k_n = reg(n:8x1) lane(n:2x8, k:16x1) warp(*:2)
+    smem s_a : f16[i: 32, k: 16] stages 1 swizzle 32 pad 0 @ 0
+    smem s_b : f16[k: 16, n: 16] stages 1 swizzle 32 pad 0 @ 1024
+    %zero = const 0.0 : f32[i: 32, n: 16] #acc_i_n
+    for t in 0..4 carry() {
+      cp.async s_a[0] swizzle 32, A[i, t * 16 + k] vec 8 threads #copy_i_k
+      cp.commit
+      yield
+    }
+    cp.async s_b[0] swizzle 32, B[k, n] vec 8 threads #copy_k_n
+    cp.commit
+    %c = mma m16n8k16.f16 smem s_a[0] swizzle 32, smem s_b[0] swizzle 32 + %zero over k : f32[i: 32, n: 16] #acc_i_n
+    st.global C[i, n], %c vec 2
+  }
+}
+; CHECK: for t in 0..4
+; CHECK-NEXT: cp.wait 0
+; CHECK-NEXT: cp.async s_a[0]
+; CHECK: cp.wait 0
+; CHECK-NEXT: barrier
+; CHECK-NEXT: %c = mma
+
 ; CASE: copies one iteration ahead: one barrier an iteration
 ; RUN: synchronize
 ; ARCH: sm_80
@@ -218,6 +251,53 @@ module product target sm_80 {
 ; CHECK-NOT: cp.wait
 ; CHECK: barrier
 ; CHECK-NEXT: st.shared
+
+; CASE: a loop that goes on after one without iterations finds the copies that were made in front of both
+; RUN: synchronize
+; ARCH: sm_80
+; AGAIN
+; COMPLETE: synchronize
+module product target sm_80 {
+  input A: f16[96, 64]
+  input B: f16[64, 16]
+  output C: f32[96, 16]
+  kernel product grid 3 warps 2 min_blocks 1 {
+    let part = block
+    layout #acc_i_n = reg(n:2x1, i:2x8, n:2x8, i:1x16) lane(n:4x2, i:8x1) warp(i:2x16, n:1x16)
+    layout #copy_i_k = reg(k:8x1) lane(k:2x8, i:16x1) warp(i:2x16)
+    layout #copy_k_n = reg(n:8x1) lane(n:2x8, k:16x1) warp(*:2)
+    smem s_a : f16[i: 32, k: 16] stages 3 swizzle 32 pad 0 @ 0
+    smem s_b : f16[k: 16, n: 16] stages 3 swizzle 32 pad 0 @ 3072
+    %zero = const 0.0 : f32[i: 32, n: 16] #acc_i_n
+    cp.async s_a[0] swizzle 32, A[part * 32 + i, k] vec 8 threads #copy_i_k
+    cp.async s_b[0] swizzle 32, B[k, n] vec 8 threads #copy_k_n
+    cp.commit
+    cp.async s_a[1] swizzle 32, A[part * 32 + i, k + 16] vec 8 threads #copy_i_k
+    cp.async s_b[1] swizzle 32, B[k + 16, n] vec 8 threads #copy_k_n
+    cp.commit
+    %b = for t in 0..part chain c0 carry(%acc = %zero) {
+      if t < 2 {
+        cp.async s_a[(t + 2) % 3] swizzle 32, A[part * 32 + i, t * 16 + k + 32] vec 8 threads #copy_i_k
+        cp.async s_b[(t + 2) % 3] swizzle 32, B[t * 16 + k + 32, n] vec 8 threads #copy_k_n
+      }
+      cp.commit
+      %next = mma m16n8k16.f16 smem s_a[t % 3] swizzle 32, smem s_b[t % 3] swizzle 32 + %acc over k : f32[i: 32, n: 16] #acc_i_n
+      yield %next
+    }
+    %c = for t in part..4 chain c0 carry(%acc_1 = %b) {
+      if t < 2 {
+        cp.async s_a[(t + 2) % 3] swizzle 32, A[part * 32 + i, t * 16 + k + 32] vec 8 threads #copy_i_k
+        cp.async s_b[(t + 2) % 3] swizzle 32, B[t * 16 + k + 32, n] vec 8 threads #copy_k_n
+      }
+      cp.commit
+      %next_1 = mma m16n8k16.f16 smem s_a[t % 3] swizzle 32, smem s_b[t % 3] swizzle 32 + %acc_1 over k : f32[i: 32, n: 16] #acc_i_n
+      yield %next_1
+    }
+    st.global C[part * 32 + i, n], %c vec 2
+  }
+}
+; CHECK-COUNT-2: cp.wait 1
+; CHECK-NOT: cp.wait 0
 
 ; CASE: a copy in the last iteration of a chain of loops is awaited
 ; RUN: synchronize
