@@ -75,13 +75,14 @@ class TileRecurrences:
 
     One that the schedule plans has the tiles of products of matrices.  Where a later level refuses tiles, those of a
     block that is not spread over a cluster or a team follow, and at last the recurrence stays in memory.  ``strict``:
-    operands of products are not rounded.  ``always``: teams wherever they are possible.
+    operands of products are not rounded.  ``apart``: there are no teams.  ``always``: they are wherever they may be.
     """
 
     fallbacks: Fallbacks = NO_FALLBACKS
     schedule: Schedule | None = None
     target: str = ""
     strict: bool = False
+    apart: bool = False
     always: bool = False
     name = "tile-recurrences"
     sees_recurrences = True
@@ -94,6 +95,7 @@ class TileRecurrences:
         """The program with its recurrences in tiled form, without the tensors that stay on chip."""
         more: dict[str, Buffer] = {}
         rounds = not self.strict and (self.schedule is None or self.schedule.narrow)
+        teams = None if self.apart else _Teams(rounds, self.always)
         planned = () if self.schedule is None else tuple(p.name for p in self.schedule.kernels)
 
         def tiled(k: Kernel) -> Kernel:
@@ -105,7 +107,7 @@ class TileRecurrences:
             first = step <= (WITHOUT if found else LIGHTER)
             products = found if k.name in planned else None
             clusters = 0 if step else self._clusters()
-            kernel, stored = _tiled(program, k, first, products, clusters, _Teams(rounds, self.always))
+            kernel, stored = _tiled(program, k, first, products, clusters, teams)
             more.update({b.name: b for b in stored})
             return kernel
 
@@ -211,7 +213,7 @@ def _steps_of(program: Program, k: Kernel) -> tuple[Steps, set[str], set[str]]:
 
 
 def _tiled(
-    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int, teams: _Teams
+    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int, teams: _Teams | None
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
     """``k`` in tiled form, and tensors that it stores."""
     if (scan := scan_form(k)) is not None:
@@ -222,7 +224,7 @@ def _tiled(
     every, stored, taken = _steps_of(program, k)
     if on_chip_first:
         held = None if products is None else on_chip(k.name, every, stored, taken, products)
-        if held is None and clusters:
+        if held is None and clusters and teams is not None:
             time = inf if teams.always else step_time(every, stored, taken, clusters)
             held = team_kernel(k.name, every, stored, taken, clusters, time, teams.rounds)
         held = held or on_chip(k.name, every, stored, taken, clusters=clusters)
