@@ -18,7 +18,7 @@ from nautilus.api.arrays import View, row_major, view
 from nautilus.api.memory import empty, stream_of
 from nautilus.api.signature import check_facts, check_tensor, numbers_of, value, variant_of
 from nautilus.core.buffers import TensorMap
-from nautilus.core.errors import InputError
+from nautilus.core.errors import InputError, ToolchainError
 from nautilus.core.numerics import Array, storage_array
 from nautilus.core.records import dataclass
 from nautilus.core.text.words import counted
@@ -53,6 +53,7 @@ class Kernel:
         self.manifest, self._cubin = manifest, cubin
         self._driver, self._library = driver, library
         self._functions: dict[int, dict[str, int]] = {}  # context -> kernel -> handle
+        self._fitting: dict[int, tuple[bool, ...]] = {}  # context -> the variants that its device runs
         self.inputs = tuple(t for t in manifest["tensors"] if t["role"] == "input")
         self.outputs = tuple(t for t in manifest["tensors"] if t["role"] == "output")
 
@@ -93,7 +94,7 @@ class Kernel:
             check_tensor(t, views[t["name"]], numbers)
             self._check_device(t["name"], views[t["name"]])
         address = {name: v.address for name, v in views.items()}
-        variant = variant_of(self.manifest, numbers, address)
+        variant = self._variant(numbers, address)
         about = variant["workspace"]
         size = int(value(about["bytes"], numbers))
         scratch = empty((size,), DType.U8, like, self.driver) if size else None
@@ -153,6 +154,29 @@ class Kernel:
             self._functions[context] = found
         return self._functions[context]
 
+    def _variant(self, numbers: Mapping[str, Number], address: Mapping[str, int]) -> Mapping[str, Any]:
+        """The variant that a launch runs. Raises ToolchainError where the device does not run it."""
+        from nautilus.runtime.device import check
+
+        d, cooperative = self.driver, [_cooperative(v) for v in self.manifest["variants"]]
+        context = int(check(d, d.cuCtxGetCurrent(), "asking for the context")) if any(cooperative) else 0
+        if context not in self._fitting:
+            self._fitting[context] = tuple(all(map(self._fits, launches)) for launches in cooperative)
+        fitting = self._fitting[context]
+        found = variant_of(self.manifest, numbers, address, fitting)
+        if not all(fitting) and not fitting[self.manifest["variants"].index(found)]:
+            need = " and ".join(f"all {prod(a['grid'])} blocks of {a['kernel']}" for a in _cooperative(found))
+            raise ToolchainError("launch", f"{self.manifest['name']} needs {need} at the same time, unlike the device")
+        return found
+
+    def _fits(self, about: Mapping[str, Any]) -> bool:
+        """Whether the current device runs all blocks of a cooperative launch at the same time."""
+        from nautilus.runtime.device import blocks_together, check
+
+        d, function = self.driver, self._loaded()[about["kernel"]]
+        device = int(check(d, d.cuCtxGetDevice(), "asking for the device"))
+        return blocks_together(d, device, function, prod(about["block"]), about["shared"]) >= prod(about["grid"])
+
     def _check_device(self, name: str, v: View) -> None:
         from nautilus.runtime.device import check
 
@@ -192,6 +216,11 @@ class Kernel:
                 cells = cells_of(launch, address, scalars, encoded, counter)
                 steps.append(step(launch, functions[launch.kernel], cells))
         return Prepared(steps, self._library)
+
+
+def _cooperative(variant: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The launches of a variant whose blocks all run at the same time."""
+    return [about for about in variant["launches"] if about.get("cooperative", False)]
 
 
 def launch_of(about: Mapping[str, Any], numbers: Mapping[str, Number], maps: Mapping[str, TensorMap]) -> Launch:

@@ -6,7 +6,7 @@ names the tensor or the fact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nautilus.api.arrays import View, row_major
@@ -38,21 +38,23 @@ _TYPES: Mapping[str, frozenset[tuple[str, int]]] = {d.value: _kinds(d) for d in 
 def value(e: Any, numbers: Mapping[Any, Number]) -> Any:
     """The value of an extent or of a condition of a manifest. Raises KeyError for a number that is not known.
 
-    ``numbers``: of scalars by name, and of addresses by ``("address", name)``.
+    ``numbers``: of scalars by name, and what a device or a call adds, by pairs such as ``("address", name)``.
     """
     if isinstance(e, list):
-        if e[0] == "address":
+        if e[0] in ("address", "fits"):
             return numbers[tuple(e)]
         return _OPS[e[0]](*(value(a, numbers) for a in e[1:]))
     return numbers[e] if isinstance(e, str) else e
 
 
 def variant_of(
-    manifest: Mapping[str, Any], numbers: Mapping[str, Number], address: Mapping[str, int]
-) -> Mapping[str, Any]:
-    """The variant that a launch runs. ``address``: of every tensor."""
+    manifest: Mapping[str, Any], numbers: Mapping[str, Number], address: Mapping[str, int],
+    fitting: Sequence[bool] = (),
+) -> Mapping[str, Any]:  # fmt: skip
+    """The variant that a launch runs. ``address``: of every tensor; ``fitting``: the variants that the device runs."""
     known: dict[Any, Number] = {**numbers}
     known |= {("address", name): at for name, at in address.items()}
+    known |= {("fits", n): fits for n, fits in enumerate(fitting)}
     found = manifest["dispatch"]
     while not isinstance(found, int):
         found = found["then"] if value(found["if"], known) else found["else"]

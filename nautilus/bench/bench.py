@@ -205,11 +205,11 @@ def _opened(
     result: Result, raw: Mapping[str, Array], scalars: Scalars, cubin: Compiled | None
 ) -> Iterator[tuple[Any, Any]]:
     """The loaded kernel with its inputs on the device, and the compiler's report."""
-    from nautilus.runtime.execute import plan_of
+    from nautilus.runtime.execute import launched_here, plan_of
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import build
 
-    plan = plan_of(result.launched(scalars), scalars)
+    plan = plan_of(launched_here(result, scalars), scalars)
     built = cubin or build(result.cuda_module, result.context.arch)
     with Session(built.data, plan, result.context.arch) as session:
         session.upload(raw, scalars)
@@ -235,14 +235,15 @@ def _beside(session: Any, spec: Spec, scalars: Scalars, build: Build | None) -> 
     if build is None:
         yield []
         return
-    from nautilus.runtime.execute import plan_of
+    from nautilus.runtime.execute import launched_here, plan_of
     from nautilus.runtime.launch import Session
 
     result, built = build()
     if built is None:
         raise InputError("the kernel of fixed sizes was not built")
     shared = {t.name: session.address(t.name) for t in spec.inputs}
-    with Session(built.data, plan_of(result.launched(scalars), scalars), result.context.arch, shared=shared) as other:
+    plan = plan_of(launched_here(result, scalars), scalars)
+    with Session(built.data, plan, result.context.arch, shared=shared) as other:
         other.upload({}, scalars)
         yield [_contender(FIXED, other)]
 
@@ -329,7 +330,9 @@ def _compared(known: References | None) -> str | None:
 
 def _at(result: Result, scalars: Scalars) -> MemModule:
     """The MA-tile IR that runs, at its runtime sizes and strides."""
-    module = result.launched(scalars)
+    from nautilus.runtime.execute import launched_here
+
+    module = launched_here(result, scalars)
     sizes = {p.name: int(scalars[p.name]) for p in module.params if p.name in scalars and not p.dtype.is_float}
     return at_sizes(module, sizes)
 

@@ -66,11 +66,11 @@ def opened(result: Result, cubin: Compiled | None = None, sizes: Mapping[str, in
 
     Raises ToolchainError if that fails.
     """
-    from nautilus.runtime.execute import plan_of
+    from nautilus.runtime.execute import launched_here, plan_of
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import build
 
-    module = result.launched(sizes or {})
+    module = launched_here(result, sizes or {})
     plan = plan_of(module, sizes)
     built = cubin or build(result.cuda_module, result.context.arch)
     with Session(built.data, plan, result.context.arch) as session:

@@ -12,11 +12,16 @@
     workspace := {bytes: extent, alignment, temps: {name: offset}, counter: offset | null}
     map       := {name, tensor, dtype, sizes: [extent...], strides: [extent...], box: [int...], swizzle, promotion}
                                                                -- innermost axis first; strides in bytes
-    condition := value | "scalar" | ["address", "tensor"] | [op, condition...]
+    condition := value | "scalar" | ["address", "tensor"] | ["fits", int] | [op, condition...]
     launch    := {kernel, grid, block, cluster, shared, programmatic, cooperative, parameters: [[kind, name]...]}
     extent    := int | "scalar" | [op, extent, extent]         -- add sub mul floordiv mod min max
 
-A launch runs one variant, which the conditions of the dispatch choose by sizes, strides and addresses.
+A launch runs one variant, which the conditions of the dispatch choose by sizes, strides, addresses and the device.  All
+blocks of a ``cooperative`` launch run at the same time, or it fails: the device has the attribute
+CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, and its number of multiprocessors times the result of
+cuOccupancyMaxActiveBlocksPerMultiprocessor, after the shared memory was allowed, is at least that of blocks.
+``["fits", n]``: the device runs all cooperative launches of variant ``n``.  A manifest of one variant does not ask; its
+loader refuses other devices.
 
 The kinds of parameters are ``tensor`` and ``temp`` (an address), ``scalar`` (its value), ``map`` (the 128 bytes that
 cuTensorMapEncodeTiled makes) and ``counter`` (the address of a 4-byte word that is 0 before the first launch; every
@@ -48,7 +53,7 @@ from nautilus.cuda.ops.tile_scheduler import uses_counter
 from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 
-FORMAT = 2
+FORMAT = 3
 
 
 def manifest(choice: Choice, cubin: bytes) -> dict[str, Any]:
@@ -73,18 +78,20 @@ def dispatch(choice: Choice) -> Any:
     tensors, strides = choice.checked()
     asked = [["eq", ["mod", ["address", b.name], ALIGNMENT], 0] for b in tensors]
     asked += [["eq", ["mod", p.name, p.multiple], 0] for p in strides]
-    by_size = _tree(choice.dispatch)
-    return {"if": _all(asked), "then": by_size, "else": len(choice.sized)} if asked else by_size
+    by_size = _tree(choice, choice.dispatch)
+    other = _tree(choice, len(choice.sized)) if asked else 0
+    return {"if": _all(asked), "then": by_size, "else": other} if asked else by_size
 
 
-def _tree(tree: Dispatch) -> Any:
+def _tree(choice: Choice, tree: Dispatch) -> Any:
     if isinstance(tree, int):
-        return tree
+        last = len(choice.modules) - 1
+        return {"if": ["fits", tree], "then": tree, "else": last} if tree in choice.waiting else tree
     if isinstance(tree, Threshold):
         asked: list[Any] = ["le", tree.size, tree.most]
     else:
         asked = _all([["eq", ["mod", name, by], 0] for name, by in tree.divisors])
-    return {"if": asked, "then": _tree(tree.within), "else": _tree(tree.beyond)}
+    return {"if": asked, "then": _tree(choice, tree.within), "else": _tree(choice, tree.beyond)}
 
 
 def _all(conditions: Sequence[list[Any]]) -> list[Any]:

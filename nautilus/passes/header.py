@@ -122,7 +122,9 @@ def _size(d: Dim) -> str:
 def _launch(module: MemModule, kernel: MemKernel) -> list[str]:
     blocks = show_shape((as_extent(kernel.launched),))
     shared = f"{kernel.smem_bytes} bytes of dynamic shared memory"
-    about = f"{kernel_symbol(module, kernel)}: {counted(blocks, 'block')} of {kernel.threads} threads, {shared}"
+    together = " at the same time" if kernel.team > 1 else ""
+    threads = f"{counted(blocks, 'block')} of {kernel.threads} threads{together}"
+    about = f"{kernel_symbol(module, kernel)}: {threads}, {shared}"
     return _wrapped("kernel  ", about)
 
 

@@ -20,6 +20,7 @@ DEVICE_ATTRIBUTES = {
     "MULTIPROCESSOR_COUNT": 16,
     "COMPUTE_CAPABILITY_MAJOR": 75,
     "COMPUTE_CAPABILITY_MINOR": 76,
+    "COOPERATIVE_LAUNCH": 95,
     "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 97,
 }
 #: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -50,6 +51,7 @@ _FUNCTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "cuModuleGetFunction": ((_HANDLE,), (_HANDLE, c_char_p)),
     "cuModuleUnload": ((), (_HANDLE,)),
     "cuFuncSetAttribute": ((), (_HANDLE, c_int, c_int)),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": ((c_int,), (_HANDLE, c_int, c_size_t)),
     "cuMemAlloc": ((_ADDRESS,), (c_size_t,)),
     "cuMemFree": ((), (_ADDRESS,)),
     "cuMemcpyHtoD": ((), (_ADDRESS, c_void_p, c_size_t)),

@@ -89,6 +89,22 @@ def check(driver: Any, result: tuple[Any, ...], doing: str = "") -> Any:
     raise ToolchainError("CUDA driver", f"{what}{name}" + (f": {hint}" if hint else ""))
 
 
+def blocks_together(driver: Driver, ordinal: int, function: int, threads: int, shared: int) -> int:
+    """How many blocks of a kernel device ``ordinal`` runs at the same time, in a cooperative launch; 0: none.
+
+    ``function``: its handle, after its shared memory was allowed.  Raises ToolchainError.
+    """
+    device = check(driver, driver.cuDeviceGet(ordinal), "opening the GPU")
+
+    def get(name: str) -> int:
+        return int(check(driver, driver.cuDeviceGetAttribute(DEVICE_ATTRIBUTES[name], device)))
+
+    if not get("COOPERATIVE_LAUNCH"):
+        return 0
+    found = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, shared)
+    return int(check(driver, found, "asking for the blocks of a multiprocessor")) * get("MULTIPROCESSOR_COUNT")
+
+
 def open_device(ordinal: int = 0) -> Device:
     """The description of GPU ``ordinal``.  Raises ToolchainError without such a device."""
     driver = bindings()

@@ -29,6 +29,7 @@ from nautilus.runtime.facts import check_facts
 from nautilus.runtime.launch import Argument, Launch, Plan, run_plan
 
 if TYPE_CHECKING:
+    from nautilus.ma_tile.ir.ops import MemModule
     from nautilus.runtime.nvrtc import Compiled
 
 #: stage -> interpreter ``f(module, inputs, scalars) -> outputs``, which may return temps too
@@ -221,6 +222,14 @@ def run(
     return {s.name: np.asarray(found[s.name]) for s in signature.outputs}
 
 
+def launched_here(result: Result, scalars: Mapping[str, Number]) -> MemModule:
+    """The module of ``result`` that the GPU of this machine launches at ``scalars``, which has sizes and strides."""
+    from nautilus.runtime.device import open_device
+
+    asks = result.variants is not None and result.variants.apart is not None
+    return result.launched(scalars, open_device().multiprocessors if asks else None)
+
+
 def run_cuda(
     result: Result, inputs: Mapping[str, Array], scalars: Mapping[str, Number], cubin: Compiled | None = None
 ) -> dict[str, Array]:
@@ -229,7 +238,7 @@ def run_cuda(
     from nautilus.runtime.nvrtc import build
 
     open_device()  # a missing device is an error before the slow compilation
-    module = result.launched(scalars)
+    module = launched_here(result, scalars)
     plan = plan_of(module, scalars)
     arch = result.context.arch
     built = cubin or build(result.cuda_module, arch)

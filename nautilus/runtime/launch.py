@@ -24,7 +24,7 @@ from nautilus.core.numerics import Array, storage_array, storage_numpy
 from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 from nautilus.runtime.cuda_driver import MAP_PROMOTIONS, MAP_SWIZZLES, MAP_TYPES, MAX_DYNAMIC_SHARED
-from nautilus.runtime.device import Device, bindings, check, open_device, runs_on
+from nautilus.runtime.device import Device, bindings, blocks_together, check, open_device, runs_on
 from nautilus.runtime.prepared import Prepared, cells_of, step
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
 
@@ -94,6 +94,7 @@ class Session:
         self._scalars: dict[str, Array] = {}
         self._maps: dict[tuple[str, str], Array] = {}
         self._module: Any = None
+        self._ordinal = ordinal
         self._functions: dict[str, Any] = {}
         self._prepared: Prepared | None = None
         d = self.driver
@@ -119,6 +120,8 @@ class Session:
                     raise ToolchainError("CUDA driver", message)
                 check(d, d.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED, launch.smem), f"preparing {name}")
             self._functions[name] = function
+            if launch.cooperative:
+                self._check_together(launch, int(function))
         self._buffers.update({a.name: self._shared[a.name] for a in self.plan.arguments if a.name in self._shared})
         for a in self.plan.by_role("input", "output", "temp"):
             if a.name in self._shared:
@@ -131,6 +134,13 @@ class Session:
             for m in launch.maps:
                 self._maps[(launch.kernel, m.name)] = encode(d, m, int(self._buffers[m.buffer]))
         self.poison()
+
+    def _check_together(self, launch: Launch, function: int) -> None:
+        """Raise ToolchainError where the device does not run all blocks of ``launch`` at the same time."""
+        found = blocks_together(self.driver, self._ordinal, function, prod(launch.block), launch.smem)
+        if prod(launch.grid) > found:
+            need = f"{launch.kernel} needs all of its {prod(launch.grid)} blocks at the same time"
+            raise ToolchainError("CUDA driver", f"{need}; the GPU runs {found}")
 
     def poison(self) -> None:
         """Fill outputs and temps with 0xFF bytes."""

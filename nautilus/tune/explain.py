@@ -19,6 +19,7 @@ from nautilus.core.schedule.mapping import is_fused_into_consumer
 from nautilus.core.text.words import counted
 from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.roofline import Roofline, roofline
+from nautilus.cuda.host.together import need
 from nautilus.driver import Request, Result, compile_checked, compile_file
 from nautilus.passes.compilation import Variants
 from nautilus.passes.manager import steps
@@ -144,6 +145,7 @@ def explain(request: Request, every: bool = True) -> dict[str, Any]:
         ],
         "predicted": estimate_data(predicted, done.module),
         "roofline": _roofline_data(roofline(program, predicted, request.arch)),
+        "needs": "" if compiled is None else need(compiled.modules[MA_TILE.name]),
         "varies": compiled is not None and may_vary(replace(request, until=CUDA.name), compiled),
         "variants": describe_variants(_variants(request, compiled)) if every else None,
         "space": _space_size(c.point[0]) if c.point is not None else None,
@@ -305,9 +307,11 @@ def text(e: Mapping[str, Any]) -> str:
     lines.append(f"roofline: {roof['share']:.0%} of the {roof['bound']} bound (lower bounds: {floors})")
     lines.append(f"binding unit: {roof['unit']}, {roof['unit_share']:.0%} of the predicted time")
     lines += [line for r in e["remarks"] for line in ("", *r["text"].splitlines())]
+    if e["needs"]:
+        lines.append(f"needs a device that runs {e['needs']}; on others the launcher chooses another variant")
     lines += variant_lines(e["variants"])
     if e["varies"] and e["alternatives"] is None:
-        lines += ["", "the launcher may choose among several schedules by sizes and strides; --alternatives shows them"]
+        lines += ["", "the launcher may choose among several variants; --alternatives shows them"]
     lines += _choices_text(e)
     return "\n".join([*lines, *_measured_text(e["measured"])]) + "\n"
 

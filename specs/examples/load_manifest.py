@@ -36,9 +36,9 @@ TYPES = {"f64": ctypes.c_double, "f32": ctypes.c_float, "i64": ctypes.c_int64, "
 
 
 def value(extent: Any, scalars: Mapping[Any, Any]) -> Any:
-    """The number of an extent or of a condition of the manifest; addresses are those of ``("address", tensor)``."""
+    """The number of an extent or of a condition of the manifest; other facts are those of pairs as ``("fits", 0)``."""
     if isinstance(extent, list):
-        if extent[0] == "address":
+        if extent[0] in ("address", "fits"):
             return scalars[tuple(extent)]
         return OPS[extent[0]](*(value(part, scalars) for part in extent[1:]))
     return scalars[extent] if isinstance(extent, str) else extent
@@ -87,13 +87,30 @@ class Kernel:
             if launch["shared"] > 48 * 1024:
                 check(driver.cuFuncSetAttribute(function, key, launch["shared"]))
             self.functions[launch["kernel"]] = function
+        self.fits = [all(map(self._fits, variant["launches"])) for variant in self.manifest["variants"]]
+
+    def _fits(self, launch: Mapping[str, Any]) -> bool:
+        """Whether the device of the context runs a launch: all blocks of a cooperative one run at the same time."""
+        if not launch["cooperative"]:
+            return True
+        device, threads = check(driver.cuCtxGetDevice()), launch["block"][0] * launch["block"][1] * launch["block"][2]
+        asked = driver.CUdevice_attribute
+        allowed, multiprocessors = (check(driver.cuDeviceGetAttribute(x, device)) for x in (
+            asked.CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, asked.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT))  # fmt: skip
+        function = self.functions[launch["kernel"]]
+        each = check(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch["shared"]))
+        x, y, z = launch["grid"]
+        return bool(allowed) and each * multiprocessors >= x * y * z
 
     def variant(self, tensors: Mapping[str, int], scalars: Mapping[str, Any]) -> Any:
-        """What a launch at these sizes, strides and addresses runs."""
+        """What a launch at these sizes, strides and addresses runs on the device. Raises ValueError where it cannot."""
         known = {**scalars, **{("address", name): at for name, at in tensors.items()}}
+        known |= {("fits", n): fits for n, fits in enumerate(self.fits)}
         found = self.manifest["dispatch"]
         while not isinstance(found, int):
             found = found["then"] if value(found["if"], known) else found["else"]
+        if not self.fits[found]:
+            raise ValueError("the device does not run all blocks of a cooperative launch at the same time")
         return self.manifest["variants"][found]
 
     def workspace(self, tensors: Mapping[str, int], scalars: Mapping[str, Any]) -> int:

@@ -96,7 +96,11 @@ API cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsi
 API cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
     const int version = atoi(getenv("VERSION") ? getenv("VERSION") : "90");
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) {
-        *value = 132;
+        *value = atoi(getenv("MULTIPROCESSORS") ? getenv("MULTIPROCESSORS") : "132");
+        return CUDA_SUCCESS;
+    }
+    if (attribute == CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) {
+        *value = !getenv("ALONE");
         return CUDA_SUCCESS;
     }
     if (attribute == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN) {
@@ -123,6 +127,15 @@ API cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel ker
     printf("shared %d %d\n", static_cast<int>(reinterpret_cast<size_t>(kernel)), value);
     return CUDA_SUCCESS;
 }
+API cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
+    *function = reinterpret_cast<CUfunction>(kernel);
+    return CUDA_SUCCESS;
+}
+API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int threads, size_t shared) {
+    printf("occupancy %d %d %zu\n", static_cast<int>(reinterpret_cast<size_t>(function)), threads, shared);
+    *blocks = 1;
+    return CUDA_SUCCESS;
+}
 API cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t count, CUstream) {
     printf("clear %llu %d %zu\n", p, value, count);
     return CUDA_SUCCESS;
@@ -142,9 +155,12 @@ API cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction kernel, void** argument
     const bool early = c->numAttrs == 1 &&
                        c->attrs->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
                        c->attrs->value.programmaticStreamSerializationAllowed == 1;
-    printf("launch %d grid %u %u %u block %u %u %u shared %u stream %zu%s first %llu\n",
+    const bool together =
+        c->numAttrs == 1 && c->attrs->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && c->attrs->value.cooperative == 1;
+    printf("launch %d grid %u %u %u block %u %u %u shared %u stream %zu%s%s first %llu\n",
            static_cast<int>(reinterpret_cast<size_t>(kernel)), c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX,
            c->blockDimY, c->blockDimZ, c->sharedMemBytes, reinterpret_cast<size_t>(c->hStream), early ? " early" : "",
+           together ? " together" : "",
            *static_cast<unsigned long long*>(arguments[0]));
     return CUDA_SUCCESS;
 }

@@ -78,18 +78,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def programs(folder: Path, user: str, library: str, objects: str) -> None:
-    """Build in ``folder`` the program ``user`` (C) with a shared library and with an object file, and the driver."""
+def programs(folder: Path, user: str, library: str, objects: str = "") -> None:
+    """Build in ``folder`` the program ``user`` (C) with a library and with an object file, if any, and the driver."""
     (folder / "user.c").write_text(user)
     include = [f"-I{p}" for p in include_paths()]
     built(GXX, "-shared", "-fPIC", *include, Path(__file__).parent / "driver.cpp", "-o", folder / "libcuda.so.1")
     gcc = shutil.which("gcc") or GXX
     built(gcc, "-std=c11", "-Wall", "-Werror", folder / "user.c", folder / library, "-o", folder / "shared")
-    built(gcc, "-std=c11", folder / "user.c", folder / objects, "-ldl", "-lpthread", "-o", folder / "static")
+    if objects:
+        built(gcc, "-std=c11", folder / "user.c", folder / objects, "-ldl", "-lpthread", "-o", folder / "static")
 
 
-def calls(folder: Path, program: str, version: str, *words: str) -> list[str]:
-    done = run(folder / program, *words, LD_LIBRARY_PATH=str(folder), VERSION=version)
+def calls(folder: Path, program: str, version: str, *words: str, **env: str) -> list[str]:
+    done = run(folder / program, *words, LD_LIBRARY_PATH=str(folder), VERSION=version, **env)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

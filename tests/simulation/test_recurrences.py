@@ -9,10 +9,10 @@ import pytest
 from nautilus.check.inputs import generate
 from nautilus.check.levels import run
 from nautilus.core.fallbacks import LIGHTER, Fallbacks
-from nautilus.driver import Request
+from nautilus.driver import Request, compile_checked
 from nautilus.scalar.rewriting import recurrence_teams
 from tests.endtoend.support import complaints, travel
-from tests.simulation.compared import Case, differences, prepare
+from tests.simulation.compared import Case, compiled, differences, differing, prepare
 from tests.simulation.simulate import MISSING, Fault
 
 GALLERY = Path(__file__).parents[2] / "specs" / "gallery" / "scan" / "recurrence"
@@ -149,9 +149,18 @@ def test_teams_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     given = generate(made.result.modules["spec"], "random", 0)
     case = Case(made.result, given, run(made.last("ma-tile"), given, "typed"), False, made.last("ma-tile"))
     assert kernel.team == 2 and case.text.count("team_barrier(h_arrivals") >= 2
-    assert not differences(case, [3], tmp_path)
+    both = compile_checked(Request(Path("spec.naut"), "sm_90a", text=TEAM, variants=2)).cuda
+    alone = case.text.replace("team_barrier(h_arrivals", "; // (h_arrivals")
+    for name in ("both", "alone"):
+        (tmp_path / name).mkdir()
+    program, racing = (compiled(case, tmp_path / name, text) for name, text in (("both", both), ("alone", alone)))
+    assert not differing(case, [3], program)
     with pytest.raises(Fault, match="another thread of the launch wrote"):
-        differences(case, [0], tmp_path, case.text.replace("team_barrier(h_arrivals", "; // (h_arrivals"))
+        differing(case, [0], racing)
+    monkeypatch.setenv("MULTIPROCESSORS", "1")
+    assert not differing(case, [3], program)
+    with pytest.raises(Fault, match="the device does not run all 2 blocks"):
+        differing(case, [0], racing)
 
 
 @pytest.mark.parametrize("name", ["gates", "best path, and back along it"])

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from nautilus.core.records import dataclass
 from nautilus.cuda.host.encode import LOOK_UP
+from nautilus.cuda.host.together import RUNTIME as RUNTIME_TOGETHER
+from nautilus.cuda.host.together import Together
 from nautilus.ma_tile.ir.ops import MemKernel
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
 
@@ -41,11 +43,15 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """``plan_fields`` and ``open``: what a plan holds besides, and the lines that fill it."""
+    """``plan_fields`` and ``open``: what a plan holds besides, and the lines that fill it.
+
+    ``together``: whether a device runs all blocks of a launch at the same time.
+    """
 
     find_encode: str
     allow_shared: Callable[[str, int], list[str]]
     launch: Callable[[Start], list[str]]
+    together: Together
     plan_fields: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
 
@@ -89,4 +95,4 @@ def _launch_with(s: Start, given: str) -> list[str]:
     ]
 
 
-RUNTIME = Api(LOOK_UP, _allow_shared, _launch)
+RUNTIME = Api(LOOK_UP, _allow_shared, _launch, RUNTIME_TOGETHER)

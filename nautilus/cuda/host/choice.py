@@ -11,9 +11,11 @@ and the arguments that they have without variants.  One function compares sizes 
 A variant that was compiled under facts about sizes is launched only where the comparisons on the way to it imply them
 (:func:`check_dispatch`); its own ``prepare`` checks them again.
 
-The last variant may be one for unaligned tensors.  It is launched where an address, or a stride that is given at
-launch, is not a multiple of 16 bytes.  Its scratch memory counts at all sizes, because the function for scratch memory
-does not get addresses.
+One more variant may be for unaligned tensors.  It is launched where an address, or a stride that is given at launch, is
+not a multiple of 16 bytes.  The last variant may be one that every device runs.  It is launched in the place of a
+variant whose blocks wait for each other, where the device does not run all of them at the same time
+(:mod:`.together`).  The scratch memory of both counts at all sizes, because the function for scratch memory gets
+neither addresses nor a device.
 
 The plan of several variants begins with the number of its variant; after the first :data:`PLAN_HEAD` bytes lies the
 plan of that variant.
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from nautilus.core.buffers import Buffer, ScalarParam, Space
 from nautilus.core.errors import InternalError
@@ -33,6 +36,7 @@ from nautilus.cuda.host.api import RUNTIME
 from nautilus.cuda.host.capacity import hosted
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.launcher import PLAN_HEAD, argument_names, declarations, internal, parameters, plan_bytes
+from nautilus.cuda.host.together import FITS, waiting
 from nautilus.cuda.host.workspace import ALIGNMENT, larger, workspace_bytes, workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir.ops import MemModule
@@ -43,13 +47,15 @@ class Choice:
     """The variants of one spec, and which of them a launch runs.
 
     ``sized``: those that ``dispatch`` numbers; ``whole``: the module that serves all sizes, whose name and arguments
-    the public functions have; ``unaligned``: for strides and addresses that are no multiples of 16 bytes.
+    the public functions have; ``unaligned``: for strides and addresses that are no multiples of 16 bytes.  ``apart``:
+    for devices that do not run all blocks of another one at the same time.
     """
 
     sized: tuple[MemModule, ...]
     dispatch: Dispatch
     whole: MemModule
     unaligned: MemModule | None = None
+    apart: MemModule | None = None
 
     @classmethod
     def of(cls, module: MemModule) -> Choice:
@@ -59,7 +65,7 @@ class Choice:
     @property
     def modules(self) -> tuple[MemModule, ...]:
         """All variants, in the order of their numbers."""
-        return self.sized if self.unaligned is None else (*self.sized, self.unaligned)
+        return (*self.sized, *(m for m in (self.unaligned, self.apart) if m is not None))
 
     @property
     def hosts(self) -> tuple[MemModule, ...]:
@@ -82,8 +88,13 @@ class Choice:
         """Whether some launch needs scratch memory."""
         return any(workspace_bytes(m) != 0 for m in self.hosts)
 
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """The numbers of the variants in whose place the last one may be launched."""
+        return () if self.apart is None else tuple(n for n, m in enumerate(self.modules) if waiting(m))
+
     def checked(self) -> tuple[list[Buffer], list[ScalarParam]]:
-        """The tensors whose addresses, and the strides whose values, decide whether the last variant is launched."""
+        """The tensors whose addresses, and the strides whose values, decide about the one for unaligned ones."""
         if self.unaligned is None:
             return [], []
         tensors = [b for b in self.whole.buffers if b.space is not Space.TEMP and b.strides is not None and b.aligned]
@@ -182,8 +193,10 @@ def choosing(choice: Choice, workspace: str, prepare: str, launch: str) -> Funct
     if choice.unaligned is not None:
         asked = ", ".join(name for name, _ in _asked(choice))
         chosen = f"{names.launch}_is_aligned({asked}) ? {by_size} : {len(choice.sized)}"
-    other = 0 if choice.unaligned is None else workspace_bytes(choice.hosts[-1])
-    scratch = [extent_text(larger(workspace_bytes(m), other), names.arguments) for m in choice.hosts]
+    if choice.waiting:
+        chosen = f"{names.launch}_fitting({chosen})"
+    others = [workspace_bytes(m) for m in choice.hosts[len(choice.sized) :]]
+    scratch = [extent_text(reduce(larger, others, workspace_bytes(m)), names.arguments) for m in choice.hosts]
     fills = [f"return {x}::prepare(static_cast<{x}::Plan*>(own), {given}, {names.stream});" for x in inner]
     starts = [f"return {x}::launch(*static_cast<const {x}::Plan*>(own), {names.stream});" for x in inner]
     return Functions(
@@ -218,10 +231,19 @@ def _number(choice: Choice) -> Iterator[str]:
         yield f"    return {' && '.join(asked)};"
         yield "}"
         yield ""
+    if choice.waiting:
+        yield "// The variant `n`, or the last one where the device does not run all blocks of `n` at the same time."
+        yield f"static int {names.launch}_fitting(int n) {{"
+        for n in choice.waiting:
+            scope = module_names(choice.hosts[n]).namespace
+            yield f"    if (n == {n} && !{scope}::{FITS}()) return {len(choice.modules) - 1};"
+        yield "    return n;"
+        yield "}"
+        yield ""
 
 
 def _asked(choice: Choice) -> list[tuple[str, str]]:
-    """The names and the declarations of the arguments that decide whether the last variant is launched."""
+    """The names and the declarations of the arguments that decide about the variant for unaligned tensors."""
     tensors, strides = choice.checked()
     names = module_names(choice.public).arguments
     read = {names[name] for name in [*(b.name for b in tensors), *(p.name for p in strides)]}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nautilus.cuda.host.api import ATTRIBUTES, Api, Start
+from nautilus.cuda.host.together import Together
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
@@ -70,6 +71,8 @@ struct Driver {
     CUresult (*kernel)(void**, void*, const char*);
     CUresult (*set_attribute)(int, int, void*, int);
     CUresult (*launch)(const LaunchConfig*, void*, void**, void**);
+    CUresult (*function)(void**, void*);
+    CUresult (*occupancy)(int*, void*, int, size_t);
     CUresult (*clear)(u64, unsigned char, size_t, cudaStream_t);
     EncodeTiled encode;
 };
@@ -89,6 +92,8 @@ static void open_driver() {
         {"cuDeviceGetAttribute", (void**)&d.attribute}, {"cuLibraryLoadData", (void**)&d.load},
         {"cuLibraryGetKernel", (void**)&d.kernel}, {"cuKernelSetAttribute", (void**)&d.set_attribute},
         {"cuLaunchKernelEx", (void**)&d.launch}, {"cuMemsetD8Async", (void**)&d.clear},
+        {"cuKernelGetFunction", (void**)&d.function},
+        {"cuOccupancyMaxActiveBlocksPerMultiprocessor", (void**)&d.occupancy},
         {"cuTensorMapEncodeTiled", (void**)&d.encode},
     };
     for (const auto& f : functions) {
@@ -222,6 +227,19 @@ def code_table(modules: Sequence[ma.MemModule], image: str) -> list[str]:
     ]
 
 
+_TOGETHER = """static bool run_together(void* kernel, int device, int blocks, int threads, size_t shared) {
+    int supported = 0, multiprocessors = 0, each = 0;
+    void* function = nullptr;
+    cudaError_t status = driver().attribute(&supported, 95, device);  // cooperative launch
+    if (status == CUDA_SUCCESS) status = driver().attribute(&multiprocessors, 16, device);
+    if (status == CUDA_SUCCESS) status = driver().function(&function, kernel);
+    if (status == CUDA_SUCCESS) status = driver().occupancy(&each, function, threads, shared);
+    return status == CUDA_SUCCESS && supported && (long long)each * multiprocessors >= blocks;
+}"""
+_HANDLES = """    void* const* kernels = nullptr;
+    if (open_kernels(&code, &kernels) != cudaSuccess) return false;"""
+
+
 def driver_api(first: int) -> Api:
     """The calls of a module whose kernels begin at ``first`` in the table of the code."""
     own = "plan->kernel_handles"
@@ -229,6 +247,7 @@ def driver_api(first: int) -> Api:
         find_encode="",
         allow_shared=lambda kernel, size: [],
         launch=_launch,
+        together=Together("current_device", _TOGETHER, lambda number, _: f"kernels[{first + number}]", _HANDLES),
         plan_fields=("void* const* kernel_handles",),
         open=(
             f"    status = open_kernels(&code, &{own});",

@@ -15,8 +15,9 @@ Each returns the first CUDA error (0: none).  The suffixes keep a spec called ``
 function.  ``NAME_launch`` is ``NAME_prepare`` and ``NAME_launch_prepared``.  The workspace of a plan belongs to it
 until its last launch has ended; the launches of one plan run one after another.
 
-``NAME_prepare`` refuses a size beyond its bound, numbers for which a fact of the spec does not hold, and an address
-that is no multiple of 16 bytes, and says on standard error which.  A kernel whose grid is empty is not launched.
+``NAME_prepare`` refuses a size beyond its bound, numbers for which a fact of the spec does not hold, an address that is
+no multiple of 16 bytes, and a device that does not run at the same time the blocks which wait for each other.  It says
+on standard error which.  A kernel whose grid is empty is not launched.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from nautilus.cuda.host.api import Api, Start, attribute_of
 from nautilus.cuda.host.encode import ENCODE, encode_lines, map_fields
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.facts import fact_checks, fact_helpers
+from nautilus.cuda.host.together import fits_check, fits_function
 from nautilus.cuda.host.workspace import ALIGNMENT, workspace_bytes, workspace_offsets, workspace_sizes
 from nautilus.cuda.names import allocate, module_names
 from nautilus.cuda.ops.tile_scheduler import COUNTER, uses_counter
@@ -85,6 +87,7 @@ def internal(module: ma.MemModule, api: Api, said: str) -> Iterator[str]:
     if map_fields(module):
         yield from [*api.find_encode.splitlines(), "", *ENCODE.splitlines(), ""]
     yield from fact_helpers(module.facts)
+    yield from fits_function(module, api.together)
     yield from _plan(module, api)
     yield ""
     yield from _prepare(module, api, said)
@@ -127,6 +130,7 @@ def _prepare(module: ma.MemModule, api: Api, said: str) -> Iterator[str]:
     yield "    cudaError_t status = cudaSuccess;"
     yield from _checks(module, said)
     yield from api.open
+    yield from fits_check(module, said)
     offsets = workspace_offsets(module)[0]
     for b in module.buffers:
         c, kind = names.arguments[b.name], memory_type(b.dtype)

@@ -1,8 +1,9 @@
 """What ptxas reports of the kernels of a compilation and of its variants, each of which it assembles once.
 
 Most kernels of the general variant are those of the compilation without variants, which ptxas has assembled, and
-variants have kernels in common.  Kernels that are not in doubt (:mod:`.assembly`) are not assembled, nor are those for
-unaligned tensors without wgmma instructions: they are kept with spilled registers (:mod:`.variants`).
+variants have kernels in common.  Kernels that are not in doubt (:mod:`.assembly`) are not assembled, nor are those
+without wgmma instructions of the variants for unaligned tensors and for blocks apart: they are kept with spilled
+registers (:mod:`.with_variants`).
 """
 
 from __future__ import annotations
@@ -119,8 +120,8 @@ def variant_resources(made: Result, known: KernelResources, check: Check) -> lis
     ScheduleError where ptxas serialises wgmma instructions.
     """
     assert made.variants is not None
-    arch, unaligned = made.context.arch, made.variants.unaligned
-    asked = [(v.module, doubtful(v.module, arch, v is not unaligned)) for v in made.variants.all]
+    arch, sized = made.context.arch, len(made.variants.sized)
+    asked = [(v.module, doubtful(v.module, arch, n < sized)) for n, v in enumerate(made.variants.all)]
     todo = [(m, tuple(k for k in kernels if known.of(k) is None)) for m, kernels in asked]
     for m, kernels in todo:
         known.refuse_known(m, kernels)

@@ -1,4 +1,8 @@
-"""The CUDA text of a compilation with its variants, without those whose registers ptxas spills or wgmma serialises."""
+"""The CUDA text of a compilation with its variants, without those whose registers ptxas spills or wgmma serialises.
+
+Where the blocks of some variant wait for each other (:mod:`nautilus.cuda.host.together`), one more variant, under the
+schedule of the compilation, needs no blocks at the same time.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError, TargetLimitError
-from nautilus.core.schedule import recomputes
+from nautilus.core.schedule import Schedule, recomputes
+from nautilus.cuda.host.together import waiting
+from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.passes.attempts import Resources, spills
 from nautilus.passes.compilation import Request, Result, Variant, Variants
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC
+
+APART = "apart"  # name of the variant whose blocks do not wait for each other
 
 
 def with_variants(
@@ -20,8 +28,8 @@ def with_variants(
 
     ``assemble`` lets ptxas check their text.  A variant that it cannot make fast is dropped, with those of the same
     plan, and the others are chosen again.  Spilled registers are no reason to drop a variant with a kernel that
-    computes a few tiles of another kernel again, nor the one for unaligned tensors, which no other one serves: where
-    ptxas refuses it, it is planned again.
+    computes a few tiles of another kernel again, nor the ones for unaligned tensors and for blocks apart, which no
+    other one serves: where ptxas refuses the former, it is planned again.
     """
     if not may_vary(request, result):
         return None
@@ -32,7 +40,10 @@ def with_variants(
 
     dropped, candidates, predictions = list[Dropped](), _Candidates(compile_one), Predictions(request.arch)
     while True:
-        found = find(replace(request, verified_later=True), result, candidates.compile, dropped, predictions)
+        asked = replace(request, verified_later=True)
+        found = find(asked, result, candidates.compile, dropped, predictions)
+        if not any(d.name == APART for d in dropped):
+            found = _with_apart(asked, result, found, candidates.compile)
         if found is None:
             return None
         spec = result.modules[SPEC.name]
@@ -56,11 +67,41 @@ def with_variants(
 
 
 def may_vary(request: Request, result: Result) -> bool:
-    """Whether the text of ``result`` may have variants: by sizes, or for strides that make no promise."""
+    """Whether the text of ``result`` may have variants: by sizes, for strides that make no promise, or by devices."""
     spec = result.modules.get(SPEC.name)
-    if request.variants < 2 or request.until != CUDA.name or request.schedule is not None or spec is None:
+    if request.variants < 2 or request.until != CUDA.name or spec is None:
         return False
-    return bool(spec.launch_dims or spec.stride_params)
+    if MA_TILE.name in result.modules and waiting(result.modules[MA_TILE.name]):
+        return True
+    return request.schedule is None and bool(spec.launch_dims or spec.stride_params)
+
+
+def _with_apart(
+    request: Request, result: Result, found: Variants | None, compile_one: Callable[[Request], Result]
+) -> Variants | None:  # fmt: skip
+    """``found`` with a variant whose blocks do not wait for each other, where those of some variant do.
+
+    Tensors that it takes have any strides and addresses where one of ``found`` does.
+    """
+    from nautilus.passes.selection.variants import GENERAL, REFUSED
+
+    def named(name: str, schedule: Schedule, module: MemModule) -> Variant:
+        return Variant(name, schedule, replace(module, name=f"{whole.name}_{name}"))
+
+    whole, schedule = result.modules[MA_TILE.name], result.context.schedule
+    modules = [whole] if found is None else [v.module for v in found.all]
+    if not any(map(waiting, modules)) or schedule is None:
+        return found
+    loose = request.unaligned or (found is not None and found.unaligned is not None)
+    plain = replace(request, lookup=None, variants=1, until=MA_TILE.name, apart=True, unaligned=loose)
+    try:
+        made = compile_one(plain if loose else replace(plain, schedule=schedule, fallbacks=result.context.fallbacks))
+    except REFUSED:
+        return found
+    own = made.context.schedule or schedule
+    if found is None:
+        found = Variants((named(GENERAL, schedule, whole),), 0, ())
+    return replace(found, apart=named(APART, own, made.modules[MA_TILE.name]))
 
 
 def accepting_spills(v: Variant) -> Iterator[str]:
@@ -68,7 +109,7 @@ def accepting_spills(v: Variant) -> Iterator[str]:
     from nautilus.passes.selection.variants import UNALIGNED
 
     for k in v.module.kernels:
-        if v.name == UNALIGNED or recomputes(k.name, v.schedule):
+        if v.name in (UNALIGNED, APART) or recomputes(k.name, v.schedule):
             yield f"{v.module.name}.{k.name}"
 
 

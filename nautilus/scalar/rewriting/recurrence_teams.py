@@ -8,7 +8,8 @@ axis ``b`` and the contracted one, times a matrix in memory that is the same in 
 A block has a tile of ``b`` and a slice of ``i``, for all products of the step.  Its part of the matrices stays in its
 registers for all steps, or else in its shared memory.  The blocks of one tile of ``b`` are a *team*
 (``scalar.ir.Kernel.team``): they run at the same time, and each reads in memory the states that the others have stored.
-Independent rows have other teams, which do not wait for each other.
+Independent rows have other teams, which do not wait for each other; where there are more tiles of them than teams run
+at the same time, each team takes one after another, in waves.
 
 The warps of a block divide the contracted axis, so that each loads its part of the states from memory, once, and has
 its part of the matrices::
@@ -29,7 +30,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Load, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import factors
-from nautilus.core.index.sizes import as_extent
+from nautilus.core.index.sizes import Extent, as_extent, at_most, blocks, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def
@@ -37,14 +38,15 @@ from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Store, Update
 from nautilus.scalar.rewriting.recurrence_operands import half, with_operands
 from nautilus.scalar.rewriting.recurrence_reads import Placement, Steps, placement, without_constant_axes
 from nautilus.scalar.rewriting.recurrence_tiles import Emitter, Slice, lanes_of
-from nautilus.targets.limits import held_registers
+from nautilus.targets.limits import held_registers, limits
+from nautilus.targets.rates import machine
 
 ROWS = (16, 32, 64)  # positions along the independent axis in a block: those of MMAs
 SLICES = (8, 16, 32, 64)  # columns of a product in a block
 WARPS = (8, 16, 4)  # that divide a product
 DEPTH, WIDTH = 16, 8  # terms and columns of an MMA
 MATRICES = 1 << 17  # most bytes of matrices in the registers or in the shared memory of a block
-SHARED = 216 << 10  # bytes of shared memory for matrices and partial results, without what separates their rows
+SEPARATES = 11 << 10  # bytes of shared memory that separate rows of matrices and of partial results
 #: Microseconds of a step, and of each time in it that the blocks of a team wait for each other and read memory; on an
 #: H200 2.0 for one product of 16 columns, 2.6 for four, and 4.0 for three in two turns.
 STEP, EXCHANGE = 0.4, 1.4
@@ -58,7 +60,7 @@ READ = 2.0e5  # bytes that it reads from shared memory
 class Team:
     """The blocks of a step: ``rows`` along ``lanes``, ``columns`` of each product, ``warps`` that divide its terms.
 
-    ``microseconds``: predicted, of a step.
+    ``at_once``: how many tiles of rows have teams of their own; 0: all.  ``microseconds``: predicted, of a step of all.
     """
 
     lanes: str
@@ -66,11 +68,25 @@ class Team:
     columns: int
     warps: int
     count: int
+    at_once: int
     microseconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What blocks that run at the same time have: ``multiprocessors``, and ``shared`` bytes for operands on each."""
+
+    multiprocessors: int
+    shared: int
+
+    @classmethod
+    def of(cls, target: str) -> Device:
+        """The largest device of ``target``. Raises UnsupportedError."""
+        return cls(machine(target).multiprocessors, limits(target).smem_block - SEPARATES)
+
+
 def team_kernel(
-    name: str, steps: Steps, stored: Collection[str], taken: Collection[str], multiprocessors: int, others: float,
+    name: str, steps: Steps, stored: Collection[str], taken: Collection[str], device: Device, others: float,
     rounds: bool = True,
 ) -> tuple[Kernel, tuple[Buffer, ...]] | None:  # fmt: skip
     """The kernel of ``steps`` for teams and the tensors that it stores, of which ``stored`` are read elsewhere.
@@ -80,7 +96,7 @@ def team_kernel(
     """
     steps = without_constant_axes(steps, stored, taken)
     steps = with_operands(steps, taken)[0] if rounds else steps
-    found = _team(steps, multiprocessors)
+    found = _team(steps, device)
     if found is None or found.microseconds >= others:
         return None
     where = placement(steps, {a.name for d in steps.defs for a in d.red})
@@ -95,11 +111,11 @@ def team_kernel(
 
 
 def rounds_operands(
-    steps: Steps, stored: Collection[str], taken: Collection[str], multiprocessors: int, others: float
+    steps: Steps, stored: Collection[str], taken: Collection[str], device: Device, others: float
 ) -> bool:
     """Whether :func:`team_kernel` gives a kernel in which operands of products are rounded."""
     steps, rounded = with_operands(without_constant_axes(steps, stored, taken), taken)
-    found = _team(steps, multiprocessors) if rounded else None
+    found = _team(steps, device) if rounded else None
     return found is not None and found.microseconds < others
 
 
@@ -110,7 +126,7 @@ def _own_axis(steps: Steps, where: Placement) -> str | None:
     return next(iter(found)) if len(found) == 1 else None
 
 
-def _team(steps: Steps, multiprocessors: int) -> Team | None:
+def _team(steps: Steps, device: Device) -> Team | None:
     """The tiles that take the least time; None where a rule does not hold or nothing fits."""
     sums = [d for d in steps.defs if d.op is not None]
     extents = {a.extent for d in steps.defs for a in steps.own(d) if a not in d.red}
@@ -118,42 +134,53 @@ def _team(steps: Steps, multiprocessors: int) -> Team | None:
         return None
     (columns,) = extents
     shared = {loop.var: as_extent(loop.hi) for loop in steps.shared}
-    if not isinstance(columns, int) or not all(isinstance(n, int) for n in shared.values()):
-        return None
     depths = [_depth(steps, d) for d in sums]
-    if not shared or any(n is None for n in depths):
+    if not isinstance(columns, int) or not shared or any(n is None for n in depths):
         return None
-    lanes = max(shared, key=lambda v: int(str(shared[v])))
-    others = prod(int(str(n)) for v, n in shared.items() if v != lanes)
+    lanes = max(shared, key=lambda v: (not isinstance(shared[v], int), nominal(shared[v])))
+    outer = [n for v, n in shared.items() if v != lanes]
+    if not all(isinstance(n, int) for n in outer):
+        return None
+    others = prod(int(str(n)) for n in outer)
     if any(lanes in free_vars(ld) for d in sums for ld in d.reads() if ld.buffer not in steps.names):
         return None
-    size = (int(str(shared[lanes])), columns, [n for n in depths if n is not None])
-    exchanges = _exchanges(steps)
-    tried = (_fitting(lanes, size, others, r, c, w, multiprocessors) for r in ROWS for c in SLICES for w in WARPS)
-    fitting = [replace(t, microseconds=t.microseconds + STEP + EXCHANGE * exchanges) for t in tried if t is not None]
+    size, exchanges = (shared[lanes], columns, [n for n in depths if n is not None]), _exchanges(steps)
+    tried = (_fitting(lanes, size, others, r, c, w, device) for r in ROWS for c in SLICES for w in WARPS)
+    waits = STEP + EXCHANGE * exchanges
+    fitting = [replace(t, microseconds=_waves(t, size[0]) * (t.microseconds + waits)) for t in tried if t is not None]
     return min(fitting, key=lambda t: (t.microseconds, -t.count), default=None)
 
 
+def _waves(t: Team, extent: Extent) -> int:
+    """How many tiles of rows a team takes one after another."""
+    return -(-nominal(extent) // (t.rows * t.at_once)) if t.at_once else 1
+
+
 def _fitting(
-    lanes: str, size: tuple[int, int, list[int]], others: int, rows: int, columns: int, warps: int, multiprocessors: int
+    lanes: str, size: tuple[Extent, int, list[int]], others: int, rows: int, columns: int, warps: int, device: Device
 ) -> Team | None:
-    """A team of these tiles, if all blocks run at the same time and their registers hold the matrices."""
+    """A team of these tiles, if its blocks run at the same time and their registers hold the matrices."""
     extent, width, depths = size
     if width % columns or any(n % (DEPTH * warps) for n in depths) or width == columns:
         return None
-    count, groups = width // columns, -(-extent // rows) * others
+    count, groups = width // columns, as_extent(blocks(extent, rows))
+    most, at_once = device.multiprocessors // (count * others), 0
     matrices = sum(n * columns * 2 for n in depths)
-    if count * groups > multiprocessors or matrices > MATRICES:
+    parts = 4 * warps * rows * columns * len(depths)
+    if not most or matrices > MATRICES or parts > device.shared:
         return None
+    if not isinstance(groups, int):
+        at_once = min(most, blocks(at_most(extent), rows))
+    elif groups > most:
+        at_once = -(-groups // -(-groups // most))
     states = max(depths) * rows * 2
     results = rows * columns // 32  # registers of one product in a warp
     time = states / LOADED + MEMBER * count + WORK * columns * len(depths) * rows / ROWS[0]
     if (matrices + states) // (128 * warps) + results > held_registers(warps):
-        parts = 4 * warps * rows * columns * len(depths)
         time += matrices / READ
-        if matrices + parts > SHARED or states // (128 * warps) + 2 * results > held_registers(warps):
+        if matrices + parts > device.shared or states // (128 * warps) + 2 * results > held_registers(warps):
             return None
-    return Team(lanes, rows, columns, warps, count, time)
+    return Team(lanes, rows, columns, warps, count, at_once, time)
 
 
 def _exchanges(steps: Steps) -> int:
@@ -190,8 +217,8 @@ class _TeamEmitter(Emitter):
     def __init__(
         self, steps: Steps, where: Placement, stored: frozenset[str], taken: Collection[str], team: Team, axis: str
     ) -> None:
-        lanes = lanes_of(steps, team.lanes, team.rows)
-        outer = {*where.names.values(), *steps.outer, lanes.block_name}
+        lanes = lanes_of(steps, team.lanes, team.rows, team.at_once)
+        outer = {*where.names.values(), *steps.outer, lanes.block_name, lanes.wave_name}
         block = Loop(unused(f"{axis}0", outer), integer(0), integer(team.count), Kind.PAR, ())
         cut = Slice(axis, team.columns, block)
         super().__init__(steps, where, lanes, stored, {d.name: 0 for d in steps.defs}, taken, {}, cut=cut)

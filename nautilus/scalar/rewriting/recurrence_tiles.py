@@ -121,13 +121,15 @@ def _terms(steps: Steps) -> dict[str, int]:
     return out
 
 
-def step_time(steps: Steps, stored: Collection[str], taken: Collection[str], multiprocessors: int) -> float:
-    """The predicted microseconds of a step in the form that :func:`on_chip` gives."""
+def step_time(
+    steps: Steps, stored: Collection[str], taken: Collection[str], multiprocessors: int, clusters: bool
+) -> float:  # fmt: skip
+    """The predicted microseconds of a step in the form that :func:`on_chip` gives; ``clusters``: there are some."""
     steps = without_constant_axes(steps, stored, taken)
-    return _spread(steps, multiprocessors)[1]
+    return _spread(steps, multiprocessors, clusters)[1]
 
 
-def _spread(steps: Steps, multiprocessors: int) -> tuple[int, float]:
+def _spread(steps: Steps, multiprocessors: int, clusters: bool = True) -> tuple[int, float]:
     """Over how many blocks of a cluster a block is spread, for the fewest waves; 1 where one block is faster.
 
     Also the microseconds of a step.
@@ -152,7 +154,7 @@ def _spread(steps: Steps, multiprocessors: int) -> tuple[int, float]:
     def time(n: int) -> float:
         return -(-positions * n // multiprocessors) * (spread if n > 1 else alone)
 
-    fitting = [n for n in _SPREADS if total <= HELD * n]
+    fitting = [n for n in _SPREADS if clusters and total <= HELD * n]
     best = min(fitting, key=lambda n: (time(n), -n), default=1)
     return (best, time(best)) if total > TERMS and time(best) < time(1) else (1, time(1))
 
@@ -162,27 +164,45 @@ def _spread(steps: Steps, multiprocessors: int) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """An independent axis in tiles of ``tile``, so that positions along it share a block."""
+    """An independent axis in tiles of ``tile``, so that positions along it share a block.
+
+    ``at_once``: how many tiles have blocks of their own, and ``wave_name``: the loop in which these take further ones;
+    0: all tiles have blocks of their own.
+    """
 
     loop: Loop
     extent: Extent
     tile: int
     block_name: str
+    at_once: int = 0
+    wave_name: str = ""
 
     @property
     def block(self) -> Loop:
-        """The loop over the tiles."""
-        return replace(self.loop, var=self.block_name, hi=extent_expr(blocks(self.extent, self.tile)))
+        """The loop over the tiles with blocks of their own."""
+        hi = integer(self.at_once) if self.at_once else extent_expr(blocks(self.extent, self.tile))
+        return replace(self.loop, var=self.block_name, hi=hi)
+
+    @property
+    def waves(self) -> tuple[Loop, ...]:
+        """The loop over the tiles that a block takes one after another; none where it takes one."""
+        if not self.at_once:
+            return ()
+        count = extent_expr(blocks(self.extent, self.tile * self.at_once))
+        return (replace(self.loop, var=self.wave_name, hi=count, kind=Kind.SEQ),)
 
     @property
     def position(self) -> Expr:
         """The position along the whole axis."""
-        return calc("add", calc("mul", Var(self.block.var), self.tile), Var(self.loop.var))
+        tile: Expr = Var(self.block.var)
+        if self.at_once:
+            tile = calc("add", calc("mul", Var(self.wave_name), self.at_once), tile)
+        return calc("add", calc("mul", tile, self.tile), Var(self.loop.var))
 
     @property
     def guard(self) -> Expr | None:
         """The condition of the positions of the last tile; None where it is whole."""
-        even = divisor(extent_expr(self.extent)) % self.tile == 0
+        even = divisor(extent_expr(self.extent)) % (self.tile * max(1, self.at_once)) == 0
         return None if even else calc("lt", self.position, extent_expr(self.extent))
 
 
@@ -201,11 +221,12 @@ def _lanes(steps: Steps, largest: int) -> Lanes | None:
     return lanes_of(steps, best, min(tile, ceil_pow2(extents[best])))
 
 
-def lanes_of(steps: Steps, name: str, tile: int) -> Lanes:
-    """Lanes along the independent axis ``name``, ``tile`` of them in a block."""
+def lanes_of(steps: Steps, name: str, tile: int, at_once: int = 0) -> Lanes:
+    """Lanes along the independent axis ``name``, ``tile`` of them in a block; ``at_once``: as for :class:`Lanes`."""
     taken = steps.outer | {a.name for d in steps.defs for a in d.axes}
     loop = next(loop for loop in steps.shared if loop.var == name)
-    return Lanes(loop, as_extent(loop.hi), tile, unused(f"{name}0", taken))
+    block = unused(f"{name}0", taken)
+    return Lanes(loop, as_extent(loop.hi), tile, block, at_once, unused(f"{name}_wave", {*taken, block}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +264,8 @@ class Emitter:
         for ld in held:
             name = steps.names[ld.buffer]
             self.depths[name] = max(self.depths.get(name, 0), steps.back(ld))
-        self.taken = {*where.names.values(), *steps.outer} | (set() if lanes is None else {lanes.block_name})
+        self.taken = {*where.names.values(), *steps.outer}
+        self.taken |= set() if lanes is None else {lanes.block_name, lanes.wave_name}
         self.known = {*taken, *steps.made}  # names of buffers
         self.locals: dict[str, str] = {}
         self.parts: list[Buffer] = []
@@ -264,7 +286,8 @@ class Emitter:
         loop = replace(steps.step, kind=Kind.SEQ, body=tuple(body))
         grid = [self.lanes.block if self.lanes and x is self.lanes.loop else x for x in steps.shared]
         grid += [] if self.cut is None else [self.cut.block]
-        whole = nest(tuple(replace(x, kind=Kind.GRID) for x in grid), (*first, loop))
+        waves = () if self.lanes is None else self.lanes.waves
+        whole = nest((*(replace(x, kind=Kind.GRID) for x in grid), *waves), (*first, loop))
         locals_ = [self.buffer(d, n) for d in steps.defs for n in range(self.depth(d) + 1) if n or not self.direct(d)]
         return Kernel(name, (*locals_, *self.parts), whole, steps.defs[-1].span)
 

@@ -291,6 +291,9 @@ static void run_resident() {
             if (b.alive) deadlock();
 }
 
+// Those of the simulated GPU, each of which runs one block of a cooperative launch.
+static int multiprocessors() { return atoi(getenv("MULTIPROCESSORS") ? getenv("MULTIPROCESSORS") : "132"); }
+
 void launch(const void* kernel, unsigned blocks, unsigned threads, size_t shared, bool dependent, bool cooperative,
             void (*call)(void*), void* arguments) {
     const KernelFacts facts = kernels()[kernel];
@@ -309,6 +312,7 @@ void launch(const void* kernel, unsigned blocks, unsigned threads, size_t shared
     blockDim.x = threads;
     const u32 together = cooperative ? 1 : 1 + gpu.draw(3);  // clusters at a time
     const u32 size = cooperative ? blocks : (u32)b.cluster;  // all blocks of a cooperative launch know each other
+    if (cooperative && (int)blocks > multiprocessors()) fault("%s: %u blocks do not run together", b.name, blocks);
     if (cooperative && b.cluster != 1) fault("%s: a cooperative launch of clusters", b.name);
     if (size * threads >= 1u << (32 - TIME_BITS)) fault("too many threads at the same time");
     clear_words();
@@ -388,4 +392,17 @@ int main(int argc, char** argv, size_t workspace, int (*run)(Arguments)) {
 using namespace host;
 
 static bool launch_failed = false;
+cudaError_t cudaGetDevice(int* device) {
+    *device = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+    *value = attribute == cudaDevAttrMultiProcessorCount ? host::multiprocessors() : 1;
+    return cudaSuccess;
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads, size_t shared) {
+    const host::KernelFacts& facts = host::kernels()[kernel];
+    *blocks = threads <= facts.bounds->threads && (int)shared <= facts.allowed_shared;
+    return cudaSuccess;
+}
 cudaError_t cudaGetLastError() { return launch_failed ? cudaErrorInvalidValue : cudaSuccess; }

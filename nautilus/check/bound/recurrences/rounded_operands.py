@@ -10,8 +10,6 @@ from nautilus.core.expr.products import factors, product_of
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.scalar.lowering import lower
-from nautilus.targets.limits import limits
-from nautilus.targets.records import DEFAULT_TARGET
 
 
 def rounded_steps(spec: Spec, precision: str, schedule: Schedule | None) -> frozenset[str]:
@@ -22,7 +20,7 @@ def rounded_steps(spec: Spec, precision: str, schedule: Schedule | None) -> froz
     from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
     from nautilus.scalar.passes.recurrences.tile_recurrences import rounded_in_steps
 
-    return rounded_in_steps(JoinRecurrences().apply(lower(spec)), limits(DEFAULT_TARGET).multiprocessors)
+    return rounded_in_steps(JoinRecurrences().apply(lower(spec)))
 
 
 def with_rounded_operands(members: Sequence[Definition]) -> list[Definition]:

@@ -60,9 +60,10 @@ from nautilus.scalar.passes.split import split_kernel
 from nautilus.scalar.rewriting import grid_chain, map_kernels, map_statements, nest, with_body
 from nautilus.scalar.rewriting.recurrence_reads import Steps
 from nautilus.scalar.rewriting.recurrence_scans import in_steps, scan_form, scan_kernel
-from nautilus.scalar.rewriting.recurrence_teams import rounds_operands, team_kernel
+from nautilus.scalar.rewriting.recurrence_teams import Device, rounds_operands, team_kernel
 from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip, step_time
 from nautilus.targets.limits import limits
+from nautilus.targets.records import DEFAULT_TARGET
 
 LANES = 128  # elements that the lanes of a nest compute at once
 AT_ONCE = 8  # terms of a reduction that a lane combines at once
@@ -75,13 +76,14 @@ class TileRecurrences:
 
     One that the schedule plans has the tiles of products of matrices.  Where a later level refuses tiles, those of a
     block that is not spread over a cluster or a team follow, and at last the recurrence stays in memory.  ``strict``:
-    operands of products are not rounded.  ``always``: teams wherever they are possible.
+    operands of products are not rounded.  ``apart``: there are no teams.  ``always``: they are wherever they may be.
     """
 
     fallbacks: Fallbacks = NO_FALLBACKS
     schedule: Schedule | None = None
     target: str = ""
     strict: bool = False
+    apart: bool = False
     always: bool = False
     name = "tile-recurrences"
     sees_recurrences = True
@@ -94,6 +96,7 @@ class TileRecurrences:
         """The program with its recurrences in tiled form, without the tensors that stay on chip."""
         more: dict[str, Buffer] = {}
         rounds = not self.strict and (self.schedule is None or self.schedule.narrow)
+        teams = None if self.apart or not self.target else _Teams(self.target, rounds, self.always)
         planned = () if self.schedule is None else tuple(p.name for p in self.schedule.kernels)
 
         def tiled(k: Kernel) -> Kernel:
@@ -105,7 +108,7 @@ class TileRecurrences:
             first = step <= (WITHOUT if found else LIGHTER)
             products = found if k.name in planned else None
             clusters = 0 if step else self._clusters()
-            kernel, stored = _tiled(program, k, first, products, clusters, _Teams(rounds, self.always))
+            kernel, stored = _tiled(program, k, first, products, clusters, None if step else teams)
             more.update({b.name: b for b in stored})
             return kernel
 
@@ -177,16 +180,37 @@ def _has_tiles(k: Kernel) -> bool:
 class _Teams:
     """``rounds``: operands of products may be rounded; ``always``: teams wherever they are possible."""
 
+    target: str
     rounds: bool
     always: bool
 
+    def kernel(
+        self, name: str, steps: Steps, stored: set[str], taken: set[str], clusters: int
+    ) -> tuple[Kernel, tuple[Buffer, ...]] | None:
+        """The kernel of teams, where it is the fastest one; None where it is not.
 
-def rounded_in_steps(program: Program, multiprocessors: int) -> frozenset[str]:
-    """The tensors of recurrences whose products read operands that the pass rounds, on so many multiprocessors."""
+        The stated error bound has the roundings of :data:`DEFAULT_TARGET`, so the other targets have no more.
+        """
+        device, time = Device.of(self.target), inf
+        if not self.always:
+            time = step_time(steps, stored, taken, device.multiprocessors, clusters > 0)
+        rounds = self.rounds and (self.always or self.target == DEFAULT_TARGET or _rounds(steps, stored, taken))
+        return team_kernel(name, steps, stored, taken, device, time, rounds)
+
+
+def _rounds(steps: Steps, stored: set[str], taken: set[str]) -> bool:
+    """Whether the kernel for :data:`DEFAULT_TARGET` rounds operands of products."""
+    device = Device.of(DEFAULT_TARGET)
+    return rounds_operands(
+        steps, stored, taken, device, step_time(steps, stored, taken, device.multiprocessors, clusters=True)
+    )
+
+
+def rounded_in_steps(program: Program) -> frozenset[str]:
+    """The tensors of recurrences whose products read operands that the pass rounds."""
     found = frozenset[str]()
     for k in (k for k in program.kernels if is_recurrence(k) and not _has_tiles(k) and scan_form(k) is None):
-        every, stored, taken = _steps_of(program, k)
-        if rounds_operands(every, stored, taken, multiprocessors, step_time(every, stored, taken, multiprocessors)):
+        if _rounds(*_steps_of(program, k)):
             found |= writes_of(k)
     return found
 
@@ -211,7 +235,7 @@ def _steps_of(program: Program, k: Kernel) -> tuple[Steps, set[str], set[str]]:
 
 
 def _tiled(
-    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int, teams: _Teams
+    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int, teams: _Teams | None
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
     """``k`` in tiled form, and tensors that it stores."""
     if (scan := scan_form(k)) is not None:
@@ -222,9 +246,8 @@ def _tiled(
     every, stored, taken = _steps_of(program, k)
     if on_chip_first:
         held = None if products is None else on_chip(k.name, every, stored, taken, products)
-        if held is None and clusters:
-            time = inf if teams.always else step_time(every, stored, taken, clusters)
-            held = team_kernel(k.name, every, stored, taken, clusters, time, teams.rounds)
+        if held is None and teams is not None:
+            held = teams.kernel(k.name, every, stored, taken, clusters)
         held = held or on_chip(k.name, every, stored, taken, clusters=clusters)
         if held is not None:
             return held
