@@ -84,8 +84,8 @@ def _advice(o: Obstacle, facts: Facts) -> str | None:
     if o.buffer not in {t.name for t in facts.spec.inputs}:
         return None
     if o.cause is Cause.ROWS:
-        multiple = f"multiples of {o.elements} elements"
-        return f"declare {o.buffer} as strided and give it rows that start at {multiple}, or make its last size one"
+        rows = f"declare {o.buffer} as strided and give it rows that start at multiples of {o.elements} elements"
+        return f"make the last size of {o.buffer} a multiple of {o.elements}, or {rows}"
     if o.cause is Cause.ORDER:
         return f"store {o.buffer} with {o.axis} as its last axis"
     return None

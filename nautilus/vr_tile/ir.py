@@ -180,7 +180,7 @@ class GridAxis:
     extent: Expr = declare(EXPR)
 
 
-GRID = FieldRole(Kind.ATTRIBUTE, syntax.several(GridAxis, "grid"))
+GRID = FieldRole(Kind.ATTRIBUTE, syntax.listed(syntax.part(GridAxis, "grid")))
 
 
 @part("kernel $name grid($grid)( spread $spread)?( team $team)? axes($axes) {$body}")

@@ -7,33 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from nautilus.core.expr.nodes import Const, Expr
-from nautilus.core.text.assembly import FORMS, Reader, Syntax
-from nautilus.core.text.expressions import format_expr, format_list
+from nautilus.core.text.assembly import FORMS, Form, Reader, Syntax
+from nautilus.core.text.expressions import format_expr
 from nautilus.core.text.tokens import format_number
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
-
-
-def format_type(dtype: DType, axes: tuple[TileAxis, ...]) -> str:
-    """``f32[i: 128, j: 64]``, or ``f32`` for a single element."""
-    return f"{dtype}[{format_axes(axes)}]" if axes else str(dtype)
-
-
-def format_axes(axes: tuple[TileAxis, ...]) -> str:
-    """``i: 128, j: 64``."""
-    return ", ".join([f"{a.name}: {a.size}" for a in axes])
-
-
-def read_axis(r: Reader) -> TileAxis:
-    """``i: 128``."""
-    name = r.ts.take()
-    r.ts.expect(":")
-    return TileAxis(name, r.ts.integer())
-
-
-def _read_type(r: Reader) -> TileType:
-    dtype = r.ts.dtype()
-    return TileType(dtype, r.ts.brackets(lambda: read_axis(r)) if r.ts.text == "[" else ())
 
 
 def _read_pair(r: Reader) -> tuple[Any, Any]:
@@ -44,7 +22,7 @@ def _read_pair(r: Reader) -> tuple[Any, Any]:
 
 
 def _read_pairs(r: Reader) -> Any:
-    pairs = r.ts.list(lambda: _read_pair(r)) if r.ts.kind == "ref" else ()
+    pairs = _PAIRS.read(r)
     for arg, _ in pairs:
         r.define(arg)
     return pairs
@@ -86,31 +64,44 @@ def _block(r: Reader) -> tuple[Any, ...]:
     return tuple(body)
 
 
-_AXES = (("axes", "[AXIS ':' NUMBER, ...]"),)
-_VALUE = (("value", "'%'NAME"),)
+def listed(one: Syntax, begins: Callable[[Reader], bool] | None = None) -> Syntax:
+    """Items with commas between them; none where a bracket closes."""
+
+    def show(items: Iterable[Any]) -> str:
+        return ", ".join([one.show(x) for x in items])
+
+    def read(r: Reader) -> tuple[Any, ...]:
+        return () if r.ts.text in _CLOSING else r.ts.list(lambda: one.read(r))
+
+    return Syntax(f"{one.grammar}, ...", show, read, begins, uses=one.uses)
+
+
+def _formed(cls: type, format: str, absent: Mapping[str, Any], **syntaxes: Syntax) -> Syntax:
+    """The syntax of a class that is declared before there are roles of fields."""
+    form = FORMS[cls] = Form(cls, format, syntaxes, absent)
+    return Syntax(form.grammar(), form.text, lambda r: cls(**form.read(r)), uses=form.uses)
+
+
+_CLOSING = (")", "]", "}")
 NAME = Syntax("NAME", str, lambda r: r.ts.take(), lambda r: r.ts.kind == "name")
-NAMES = Syntax("NAME, ...", ", ".join, lambda r: r.ts.list(r.ts.take))
+NAMES = listed(NAME)
 INTEGER = Syntax("NUMBER", str, lambda r: r.ts.integer())
-INTEGERS = Syntax("NUMBER, ...", lambda numbers: ", ".join(map(str, numbers)), lambda r: r.ts.list(r.ts.integer))
+INTEGERS = listed(INTEGER)
 LAYOUT = Syntax("'#'NAME", "#{}".format, lambda r: r.ts.take("hash"))
 DTYPE = Syntax("dtype", str, lambda r: r.ts.dtype())
-AXES = Syntax("axes", format_axes, lambda r: r.ts.list(lambda: read_axis(r)) if r.ts.kind == "name" else (), uses=_AXES)
-TYPE = Syntax("dtype ['[' axes ']']", lambda t: format_type(t.dtype, t.axes), _read_type, uses=_AXES)
+_AXIS = listed(_formed(TileAxis, "$name: $size", {}, name=replace(NAME, grammar="AXIS"), size=INTEGER))
+AXES = replace(_AXIS, grammar="axes", uses=(("axes", f"[{_AXIS.grammar}]"),))
+TYPE = _formed(TileType, "$dtype([$axes])?", {"axes": ()}, dtype=DTYPE, axes=AXES)
 EXPR = Syntax("expr", format_expr, lambda r: r.expr())
-EXPRS = Syntax("expr, ...", format_list, lambda r: () if r.ts.text == "]" else r.ts.list(r.expr))
+EXPRS = listed(EXPR)
 #: an expression in parentheses, because the next op may begin with a name
 CLOSED = Syntax(
     "(NUMBER | '(' expr ')')", _closed, lambda r: r.expr(), lambda r: r.ts.kind == "number" or r.ts.text == "("
 )
-VALUE = Syntax("value", lambda v: f"%{v.name}", lambda r: r.use(), uses=_VALUE)
-VALUES = Syntax(
-    "value, ...", lambda values: ", ".join([f"%{v.name}" for v in values]),
-    lambda r: r.ts.list(r.use) if r.ts.kind == "ref" else (), _begins_values, uses=_VALUE,
-)  # fmt: skip
-CARRIED = Syntax(
-    "value '=' value, ...", lambda pairs: ", ".join([f"%{arg.name} = %{init.name}" for arg, init in pairs]),
-    _read_pairs, uses=_VALUE,
-)  # fmt: skip
+VALUE = Syntax("value", lambda v: f"%{v.name}", lambda r: r.use(), uses=(("value", "'%'NAME"),))
+VALUES = listed(VALUE, _begins_values)
+_PAIRS = listed(Syntax("value '=' value", lambda p: f"%{p[0].name} = %{p[1].name}", _read_pair, uses=VALUE.uses))
+CARRIED = replace(_PAIRS, read=_read_pairs)
 #: the number of a constant, in the form of the result's type
 LITERAL = Syntax("number", format_number, _read_literal, finish=_finish_literal)
 REGION = Syntax("op*", str, _block)
@@ -140,16 +131,6 @@ def part(cls: type, name: str) -> Syntax:
     form = FORMS[cls]
     first = form.first
     return Syntax(name, form.text, lambda r: cls(**form.read(r)), first.begins, first.words, uses=((name, cls),))
-
-
-def several(cls: type, name: str) -> Syntax:
-    """Any number of instances of a declared class, separated by commas, in parentheses."""
-    one = part(cls, name)
-
-    def read(r: Reader) -> tuple[Any, ...]:
-        return () if r.ts.text == ")" else r.ts.list(lambda: one.read(r))
-
-    return Syntax(f"[{name}, ...]", lambda xs: ", ".join(map(one.show, xs)), read, uses=one.uses)
 
 
 def parts(

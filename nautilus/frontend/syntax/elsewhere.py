@@ -172,15 +172,35 @@ _REDUCING = frozenset({"sum", "max", "min", "prod", "any", "all", "mean", "argma
 _BEFORE_VALUES = frozenset({"=", "(", ",", "+", "-", "*", "/", "//", "%", "**", "<", "<=", ">", ">=", "==", "!="})
 
 
-def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str] | None:
-    """Message and hint for a statement with the form of another language at ``bad``; None for any other one."""
+def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str, Any] | None:
+    """Message, hint and the token that is at fault in a statement with the form of another language.
+
+    ``bad``: the first token that the grammar does not expect.  None for any other statement.
+    """
     place = next((n for n, t in enumerate(tokens) if t is bad), None)
     if place is None:
         return None
     before = tokens[place - 1] if place else None
     after = tokens[place + 1] if place + 1 < len(tokens) else None
-    start = _at_start(tokens, place, bad, after)
-    return start or _at_name(tokens, place, bad, before, after) or _at_sign(tokens, place, bad, before, after)
+    if place == 1 and (fault := _at_keyword(tokens[0], bad)):
+        return *fault, tokens[0]
+    found = (
+        _at_start(tokens, place, bad, after)
+        or _at_name(tokens, place, bad, before, after)
+        or _at_sign(tokens, place, bad, before, after)
+    )
+    return None if found is None else (*found, bad)
+
+
+def _at_keyword(first: Any, bad: Any) -> tuple[str, str] | None:
+    """A fault of a first word that begins no statement, before ``bad``."""
+    if str(first) in _STATEMENTS and bad != "[":
+        return f"'{first}' begins no statement", _STATEMENTS[str(first)]
+    if first.type == bad.type == "NAME":
+        plain = str(first).lower()
+        near = f"write '{plain}'" if plain in _WORDS else nearest(plain, _WORDS)
+        return f"'{first}' begins no statement", near or _STATEMENT
+    return None
 
 
 def _at_start(tokens: Sequence[Any], place: int, bad: Any, after: Any) -> tuple[str, str] | None:
@@ -189,12 +209,6 @@ def _at_start(tokens: Sequence[Any], place: int, bad: Any, after: Any) -> tuple[
     if place == 0:
         comment = bad in ("//", "%") or (bad == "/" and after == "*")
         return ("a statement cannot start here", "a comment begins with '#'") if comment else None
-    if place == 1 and str(first) in _STATEMENTS and bad != "[":
-        return f"'{first}' begins no statement", _STATEMENTS[str(first)]
-    if place == 1 and first.type == bad.type == "NAME":
-        plain = str(first).lower()
-        near = f"write '{plain}'" if plain in _WORDS else nearest(plain, _WORDS)
-        return f"'{first}' begins no statement", near or _STATEMENT
     if place == 1 and first.type == "NAME" and bad == "(":
         return "'(' behind the name that is defined", f"indices stand in square brackets: '{first}[i, j] = ...'"
     if bad == "(" and first in ("input", "output"):

@@ -64,7 +64,7 @@ def _expr(
         scope = scope | {b.name: b.span for b in e.binders}
     if isinstance(e, ast.Chain):
         for op, divisor in zip(e.ops, e.args[1:], strict=True):
-            if op == "/" and _number(divisor, {n: v for n, v in constants.items() if n not in scope}) == 0:
+            if op in ("/", "%") and _number(divisor, {n: v for n, v in constants.items() if n not in scope}) == 0:
                 hint = "a number divided by zero is inf or NaN"
                 yield Diagnostic("N0408", "division by zero", divisor.span, (), hint, Severity.WARNING)
     for child in children(e):

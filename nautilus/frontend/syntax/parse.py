@@ -132,8 +132,9 @@ def _unexpected(parser: Any, source: Source, tokens: list[Any]) -> SyntaxFault:
         raise InternalError("Lark accepts a statement that its tables refuse")
     except UnexpectedToken as error:
         accepts = machine.accepts()
-        message, hint = statement_fault(tokens, error.token) or explain(parser, error, accepts)
-        span = token_span(source, error.token)
+        known = statement_fault(tokens, error.token)
+        message, hint, at = known or (*explain(parser, error, accepts), error.token)
+        span = token_span(source, at)
         if error.token.type == "$END":
             last = token_span(source, tokens[-1])
             span = Span(source, last.end_line, last.end_column, last.end_line, last.end_column + 1)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from nautilus.core.text.assembly import format_op, format_ops
 from nautilus.core.text.modules import TextForm
-from nautilus.core.text.syntax import format_type
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.ir.values import MA, Frag
 
-__all__ = ["format", "format_op", "format_ops", "format_type", "grammar", "parse"]
+__all__ = ["format", "format_op", "format_ops", "grammar", "parse"]
 
 _FORM = TextForm(MemModule, MA, Frag)
 grammar, format, parse = _FORM.grammar, _FORM.format, _FORM.parse
