@@ -21,7 +21,17 @@ from nautilus.cli.output import waiting
 from nautilus.core.records import dataclass
 from nautilus.export.cache import Entry, find, folder, store
 from nautilus.export.cache_key import key_of
-from nautilus.export.forms import BUILT, CHOOSING, HOSTED, PACKAGES, SEVERAL, UNTIL, form_of, ordered_archs
+from nautilus.export.forms import (
+    BUILT,
+    CHOOSING,
+    HOSTED,
+    PACKAGES,
+    SEVERAL,
+    UNCOMMENTED,
+    UNTIL,
+    form_of,
+    ordered_archs,
+)
 from nautilus.passes.pipelines import SPEC, STAGE_NAMES
 
 if TYPE_CHECKING:
@@ -138,6 +148,12 @@ def _version(package: str) -> str:
         return ""
 
 
+def _has_comments(asked: Asked, options: dict[str, Any]) -> bool:
+    """Whether a reader sees the comments of the text, of which the error bounds take as long as all passes."""
+    shown = any(options.get(name) for name in ("dump_ir", "dump_dir", "report"))
+    return shown or asked.line_info or asked.form not in UNCOMMENTED
+
+
 def _history(options: dict[str, Any]) -> list[History]:
     """What a report needs of the passes, as an instrument; none without a report."""
     if options.get("report") is None:
@@ -188,7 +204,10 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     silent = any(options[name] for name in ("quiet", "dump_ir", "time_passes", "verbose"))
     for arch in archs:
         given = options | {"arch": arch, "variants": options["variants"] if asked.form in CHOOSING else 1}
-        request = replace(make_request(spec, given, asked.until), name=asked.name, verified_stages=True)
+        request = replace(
+            make_request(spec, given, asked.until), name=asked.name, verified_stages=True,
+            states_errors=_has_comments(asked, options),
+        )  # fmt: skip
         watch = Watch()
         how: How = "cubin" if asked.resource_usage or asked.form in BUILT else "checked"
         history = _history(options)

@@ -18,6 +18,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {"tvm-ffi": ("apache-tvm-ffi",), "jax"
 CHOOSING = ("cu", "h", *BUILT)  # forms whose launcher chooses a variant; the others hold one schedule
 FORMS = ("cu", "h", "so", "o", "torch", "tvm-ffi", "jax", "ptx", "cubin", "manifest", "json", *UNTIL)
 TEXTS = ("cu", "ptx", "json", *UNTIL)  # forms that the compiler itself prints
+UNCOMMENTED = ("cubin", "manifest", "ptx")  # forms that hold no comment of the text
 MANIFEST = ".manifest.json"
 
 

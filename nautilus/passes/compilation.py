@@ -46,6 +46,7 @@ class Request:
     the spec.  ``verified``: the verifier runs after every pass; not where the schedule alone is the result.
     ``verified_later``: it runs after the last one, and after the others when the result is used.  ``verified_stages``:
     it runs after the last pass of each stage, and after the others where it refuses that or a pass fails.
+    ``states_errors``: the leading comment of the text states the error bounds, which machine code does not have.
     ``refused``: plans that ptxas refused, which are not tried again.  ``unpriced``: passes that run wherever they may,
     whatever they predict about the time; those with the option ``always`` do.  ``decided``: choices of an earlier
     attempt that stay; what a user gives is ``schedule``.
@@ -69,6 +70,7 @@ class Request:
     verified: bool = True
     verified_later: bool = False
     verified_stages: bool = False
+    states_errors: bool = True
     refused: tuple[Refusal, ...] = ()
     unpriced: frozenset[str] = frozenset()
     decided: Schedule | None = None
@@ -90,7 +92,7 @@ class Request:
         return Context(
             self.arch, self.precision, dict(self.dims), known, fallbacks=self.fallbacks,
             keep_runtime=self.keep_runtime, unaligned=self.unaligned, assumed=tuple(f.text for f in self.assumed),
-            unpriced=self.unpriced,
+            unpriced=self.unpriced, states_errors=self.states_errors,
         )  # fmt: skip
 
 

@@ -36,11 +36,15 @@ _MEANING = (
 
 
 def header(
-    module: MemModule, arch: str, precision: str, schedule: Schedule | None, spec: Spec | None
-) -> tuple[str, ...]:
-    """The lines of the leading comment without comment marks. ``spec`` None: the compilation starts from a dump."""
+    module: MemModule, arch: str, precision: str, schedule: Schedule | None, spec: Spec | None,
+    states_errors: bool = True,
+) -> tuple[str, ...]:  # fmt: skip
+    """The lines of the leading comment without comment marks. ``spec`` None: the compilation starts from a dump.
+
+    ``states_errors``: error bounds are among them.
+    """
     lines = [*_about(module, arch, precision, spec), *_scratch(module)]
-    if spec is not None:
+    if spec is not None and states_errors:
         lines += ["", *_wrapped("error   ", _bounds(spec, precision, schedule) + _MEANING)]
     lines += ["", *(line for k in module.kernels for line in (*_launch(module, k), *_numbers(k)))]
     if schedule is not None:
@@ -51,7 +55,8 @@ def header(
 def variants_header(found: Variants, module: MemModule, context: Context, spec: Spec) -> tuple[str, ...]:
     """The lines of the leading comment of a text with several variants; ``module``: the one without variants."""
     lines = _about(module, context.arch, context.precision, spec)
-    bounds = {v.name: _bounds(spec, context.precision, v.schedule) for v in found.all}
+    stated = found.all if context.states_errors else ()
+    bounds = {v.name: _bounds(spec, context.precision, v.schedule) for v in stated}
     for n, text in enumerate(dict.fromkeys(bounds.values())):
         names = ", ".join(name for name, bound in bounds.items() if bound == text)
         own = f" in {names}" if len(set(bounds.values())) > 1 else ""

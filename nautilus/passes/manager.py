@@ -51,8 +51,8 @@ class Context:
     """The options of a compilation besides its input. Passes and lowerings take fields by name.
 
     ``spec``: the Spec, if the compilation starts from one.  ``trial``: the planner follows its rules alone.
-    ``keep_runtime``, ``unaligned``, ``unpriced``: as in a Request.  ``assumed``: facts about sizes, as text.
-    ``integers``: ranges of integer inputs, where the compilation starts from a dump.
+    ``keep_runtime``, ``unaligned``, ``unpriced``, ``states_errors``: as in a Request.  ``assumed``: facts about sizes,
+    as text.  ``integers``: ranges of integer inputs, where the compilation starts from a dump.
     """
 
     arch: str = DEFAULT_TARGET
@@ -67,6 +67,7 @@ class Context:
     unaligned: bool = False
     assumed: tuple[str, ...] = ()
     unpriced: frozenset[str] = frozenset()
+    states_errors: bool = True
     integers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property

@@ -274,6 +274,16 @@ def test_every_form_of_output(spec: Path, form: str, tmp_path: Path, capsys: pyt
     assert capsys.readouterr() == ("", "")
 
 
+def test_error_bounds_are_found_for_outputs_with_comments_alone(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    monkeypatch.setattr("nautilus.check.bound.stated.stated", lambda of, *_: found.append(of.name) or {})
+    for form, stated in (("ptx", []), ("cubin", []), ("cu", ["rows"])):
+        assert main([str(spec), "-o", str(tmp_path / f"k.{form}"), "--arch", "sm_80"]) == 0
+        assert found == stated
+
+
 def test_resource_usage(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(spec), "--resource-usage", "--emit", "vr"]) == 0
     names, values = capsys.readouterr().err.splitlines()

@@ -69,7 +69,7 @@ class Builder:
 
         Raises the errors of the levels for the default schedule, and internal errors for every schedule.
         """
-        request = replace(self.request, schedule=job.schedule, lookup=None)
+        request = replace(self.request, schedule=job.schedule, lookup=None, states_errors=False)
         if job.schedule is None:
             # the default rules plan a kernel again where ptxas spills registers or serialises wgmma
             result, compiled = build_cubin(request) if job.cubin else (compile_file(request), None)
