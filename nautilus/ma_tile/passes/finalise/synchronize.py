@@ -267,7 +267,7 @@ class _Sync:
                 states = found
             if n:
                 ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in states]
-            elif isinstance(behind, ForOp) and chain.goes_on(behind) and low == 0:  # it begins at `lo` too
+            elif isinstance(behind, ForOp) and chain.goes_on(behind) and self._may_be_empty(lo, hi):
                 ends += [_moved(x, self._moving(behind), affine(hi) - affine(lo)) for x in states]
             else:
                 ends += states
@@ -287,6 +287,10 @@ class _Sync:
                 if not 0 < n < depth or simplify(calc("eq", hi, calc("add", lo, n)), self.ranges) != FALSE:
                     found.append((n, self._given(lo, hi, n, n == depth), n == depth))
         return self.paths[lo, hi]
+
+    def _may_be_empty(self, lo: Expr, hi: Expr) -> bool:
+        """Whether 0 is the fewest iterations from ``lo`` to ``hi``, which is not below ``lo``."""
+        return bounds(simplify(calc("sub", hi, lo), self.ranges), self.ranges)[0] == 0
 
     def _given(self, lo: Expr, hi: Expr, n: int, more: bool) -> tuple[Expr, ...]:
         """What holds where loops from ``lo`` to ``hi`` have ``n`` iterations; ``more``: as many or more."""
