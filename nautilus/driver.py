@@ -132,7 +132,7 @@ def _run_stages(
     """Run all steps after pass ``after`` of ``start`` (None: after its lowering), to the last one of ``until``.
 
     ``checked``: the resources of MA-tile IR are.  ``judge`` rejects a result with MA-tile IR, or with an earlier stage
-    that is the last one.  Both come before the text, whose error bound takes long.
+    that is the last one.  Both come before the text.
     """
     module, stages = result.modules[start.name], STAGES[STAGES.index(start) : STAGE_NAMES.index(until) + 1]
     for stage in stages:

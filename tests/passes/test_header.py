@@ -10,7 +10,9 @@ import pytest
 
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, Result, compile_file
+from nautilus.frontend.spec import Spec
 from nautilus.passes.header import compact, header
+from nautilus.runtime.nvrtc import build
 from tests.shipped import IDS, SPECS
 
 SPEC = """
@@ -57,6 +59,22 @@ def test_says_how_every_kernel_is_launched() -> None:
         assert f"__{kernel.name}: {kernel.blocks.value} blocks of {threads} threads, {kernel.smem_bytes} bytes" in line
         symbol = line.split()[1].rstrip(":")
         assert f"{symbol}<<<{kernel.blocks.value}, {threads}, {kernel.smem_bytes}, stream>>>" in result.cuda
+
+
+def test_the_error_bound_is_found_when_the_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cubin is made of the code, which has no header."""
+    asked: list[str] = []
+
+    def counted(spec: Spec, *_: object) -> str:
+        asked.append(spec.name)
+        return "Y 1.0e-03"
+
+    monkeypatch.setattr("nautilus.passes.header._bounds", counted)
+    result = compiled()
+    assert build(result.cuda_module, "sm_80").resources and not asked
+    comment = result.cuda.removesuffix(result.cuda_module.code)
+    assert comment == "".join(f"// {line}".rstrip() + "\n" for line in result.context.header()) + "\n"
+    assert len(asked) == 1 and "// error   Y 1.0e-03" in comment
 
 
 def test_sizes_are_those_of_this_compilation() -> None:

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from types import MappingProxyType
 
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Expr, Param, Ref, Var, free_vars, rewrite, substitute, walk
+from nautilus.core.expr.nodes import Expr, Param, Ref, Var, free_vars, refs, rewrite, substitute, walk
 from nautilus.core.index.simplify import Ranges, bounds, simplify
 from nautilus.core.ops import Kind, Rules, map_fields, map_regions
 from nautilus.core.records import dataclass
@@ -35,6 +35,8 @@ class Renaming:
 
     def expr(self, e: Expr) -> Expr:
         """``e`` with variables and references replaced; untouched where it mentions none of them."""
+        if self.variables.keys().isdisjoint(free_vars(e)) and self.frags.keys().isdisjoint(refs(e)):
+            return e
 
         def rule(n: Expr) -> Expr | None:
             if isinstance(n, Var):

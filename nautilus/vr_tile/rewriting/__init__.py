@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from nautilus.core.expr.nodes import Expr, Ref, rewrite
+from nautilus.core.expr.nodes import Expr, Ref, refs, rewrite
 from nautilus.core.ops import Kind, map_fields
 from nautilus.vr_tile.ir import ConstOp, ForOp, TileKernel, TileModule, TileOp, Value, operands, results, walk_ops
 from nautilus.vr_tile.lowering.emitter import Emitter
@@ -33,6 +33,8 @@ def each_op(op: TileOp, change: Callable[[TileOp], TileOp]) -> TileOp:
 
 def rename_expr(e: Expr, env: Env) -> Expr:
     """``e`` with refs replaced by name."""
+    if refs(e).isdisjoint(env):
+        return e
 
     def rule(n: Expr) -> Expr | None:
         return Ref(env[n.name].name, n.dtype, n.span) if isinstance(n, Ref) and n.name in env else None

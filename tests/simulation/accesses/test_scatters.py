@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from nautilus.driver import Request
 from nautilus.ma_tile.passes.grid import block_scatters
 from nautilus.scalar.passes.axes import scatter
 from nautilus.targets.limits import limits
-from tests.simulation.compared import at_sizes, compiled, differences, differing, prepare
+from tests.simulation.compared import Case, at_sizes, compiled, differences, differing, prepare
 from tests.simulation.simulate import MISSING
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
@@ -59,14 +60,20 @@ def test_scatters_in_blocks(name: str, keys: str, tmp_path: Path, monkeypatch: p
     assert "_block_at" in _simulate(BLOCK_CASES[name], name, keys, tmp_path)
 
 
-def _simulate(case_of: tuple[str, str, str, str], name: str, keys: str, tmp_path: Path) -> str:
-    """Compare the printed text with numpy; the text."""
+@lru_cache(maxsize=1)  # tests of one case, which has the same constants in all of them, follow each other
+def _prepared(case_of: tuple[str, str, str, str], name: str) -> Case:
     sizes, given, out, body = case_of
     layout = "D, T" if "X[d, t]" in body else "T, D"
     text = f"dim {sizes}\ninput X: {given}[{layout}]\ninput K: i32[T]\noutput Y: {out}[E, D]\n{body}\n"
     target = {"histogram": "Y_sum", "sum of bf16": "Y_acc"}.get(name, "Y")
     request = Request(Path("given.naut"), "sm_90a", text=text, schedule=Schedule(scatters=(target,)))
-    case = prepare(request, integers=True)
+    return prepare(request, integers=True)
+
+
+def _simulate(case_of: tuple[str, str, str, str], name: str, keys: str, tmp_path: Path) -> str:
+    """Compare the printed text with numpy; the text."""
+    sizes, given, out, body = case_of
+    case = _prepared(case_of, name)
     assert "atomic" in case.text
     extent, drawn = int(sizes.split("E = ")[1].split(",")[0]), np.random.default_rng(7)
     count = len(case.given.arrays["K"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nautilus.core.expr.nodes import Expr, Op, Var, rewrite
+from nautilus.core.expr.nodes import Expr, Op, Var, free_vars, rewrite
 from nautilus.core.index.linear import linear
 from nautilus.core.ops import Kind, Rules, map_fields
 from nautilus.core.records import dataclass
@@ -39,7 +39,7 @@ def _folded(op: MemOp) -> tuple[MemOp, ...]:
                 return other if _reaches(lo, least) else None
         return None
 
-    rules: Rules = {Kind.EXPR: lambda e: rewrite(e, decided)}
+    rules: Rules = {Kind.EXPR: lambda e: rewrite(e, decided) if var in free_vars(e) else e}
 
     def inner(x: MemOp) -> tuple[MemOp, ...]:
         new: MemOp = map_fields(x, rules)
