@@ -56,6 +56,9 @@ def with_variants(
             refused = [error.kernel]
         else:
             accepted = {name for v in found.all for name in accepting_spills(v)}
+            if found.apart is not None:  # without which some devices run nothing
+                kept = result.context.fallbacks.spilling
+                accepted |= {f"{v.module.name}.{name}" for v in found.all if v.name == GENERAL for name in kept}
             refused = [name for r in spilling if (name := text.kernels[r.kernel]) not in accepted]
         refused += [] if refused else candidates.over_limits(found)
         if not refused:

@@ -121,12 +121,9 @@ def _terms(steps: Steps) -> dict[str, int]:
     return out
 
 
-def step_time(
-    steps: Steps, stored: Collection[str], taken: Collection[str], multiprocessors: int, clusters: bool
-) -> float:  # fmt: skip
+def step_time(steps: Steps, stored: Collection[str], taken: Collection[str], processors: int, clusters: bool) -> float:
     """The predicted microseconds of a step in the form that :func:`on_chip` gives; ``clusters``: there are some."""
-    steps = without_constant_axes(steps, stored, taken)
-    return _spread(steps, multiprocessors, clusters)[1]
+    return _spread(without_constant_axes(steps, stored, taken), processors, clusters)[1]
 
 
 def _spread(steps: Steps, multiprocessors: int, clusters: bool = True) -> tuple[int, float]:
@@ -166,8 +163,7 @@ def _spread(steps: Steps, multiprocessors: int, clusters: bool = True) -> tuple[
 class Lanes:
     """An independent axis in tiles of ``tile``, so that positions along it share a block.
 
-    ``at_once``: how many tiles have blocks of their own, and ``wave_name``: the loop in which these take further ones;
-    0: all tiles have blocks of their own.
+    ``at_once``: how many tiles have blocks, which take more in the loop ``wave_name``; 0: all tiles have blocks.
     """
 
     loop: Loop

@@ -1,7 +1,7 @@
 """Remove fragments that no op reads, and layouts and shared buffers that no op uses.
 
-A load from shared memory or global memory has no effect but its result, so it is removed too.  Stores,
-copies, waits and barriers stay.
+A load from shared memory or global memory has no effect but its result, so it is removed too, and so is a store of
+registers to a shared buffer that nothing else uses.  Other stores, copies, waits and barriers stay.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from nautilus.core.ops import Kind, declaration
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.ir.ops import MemKernel, MemModule, MemOp, walk_ops
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule, MemOp, SharedStore, walk_ops
 from nautilus.ma_tile.ir.traverse import bound, buffers_of, defined, each_kernel, reads, rebuild
 
 
@@ -30,6 +30,7 @@ def clean(kernel: MemKernel) -> MemKernel:
     body = kernel.body
     while True:
         used = {name for op in walk_ops(body) for name in reads(op)}
+        used |= {b for op in walk_ops(body) for b in buffers_of(op) if not _fills(op)}
         new = rebuild(body, lambda op, used=used: () if _dead(op, used) else (op,))  # type: ignore[misc]
         if new == body:
             break
@@ -46,5 +47,12 @@ def clean(kernel: MemKernel) -> MemKernel:
     )
 
 
+def _fills(op: MemOp) -> bool:
+    """Whether ``op`` stores registers to a shared buffer of its own block, and does nothing else."""
+    return isinstance(op, SharedStore) and op.block is None
+
+
 def _dead(op: MemOp, used: set[str]) -> bool:
+    if _fills(op):
+        return used.isdisjoint(buffers_of(op))
     return declaration(type(op)).pure and not any(d.name in used for d in defined(op))

@@ -1,6 +1,6 @@
 ; Fragments that no op reads go, and layouts and shared buffers that no op uses.
 
-; CASE: a chain of fragments, a layout and a buffer
+; CASE: a chain of fragments that only an unread buffer takes, a layout and a buffer
 ; RUN: dead-fragments
 ; ARCH: sm_80
 ; COMPLETE: allocate-shared, synchronize
@@ -19,8 +19,10 @@ module product target sm_80 {
     smem s_b : f16[k: 16, n: 16] stages 1 swizzle 32 pad 0 @ 1024
     smem out_C : f32[i: 32, n: 16] stages 1 swizzle 0 pad 16 @ 0
     smem unused : f16[k: 16, n: 16] stages 1 swizzle 32 pad 0 @ 8192
+    smem unloaded : f32[i: 32, n: 16] stages 1 swizzle 0 pad 16 @ 16384
     %unread = const 1.0 : f32[i: 32, n: 16] #acc_i_n
     %from_unread = neg %unread : f32[i: 32, n: 16] #acc_i_n
+    st.shared unloaded[0], %from_unread vec 2
     %zero = const 0.0 : f32[i: 32, n: 16] #acc_i_n
     %c = for t in 0..4 carry(%acc = %zero) {
       cp.async s_a[0] swizzle 32, A[i, t * 16 + k] vec 8 threads #copy_i_k
@@ -38,6 +40,7 @@ module product target sm_80 {
 ; CHECK-NOT: layout #unused
 ; CHECK: smem s_a
 ; CHECK-NOT: smem unused
+; CHECK-NOT: unloaded
 ; CHECK-NOT: %unread
 ; CHECK: %zero = const
 ; CHECK-NOT: %from_unread
