@@ -24,9 +24,9 @@ def lock_path(device: str) -> Path:
 
 
 def visible(setting: str | None, ordinal: int) -> str:
-    """``CUDA_VISIBLE_DEVICES`` for one GPU: number ``ordinal`` of the devices in ``setting``, which the parent has.
+    """``CUDA_VISIBLE_DEVICES`` of a process that sees one GPU: device ``ordinal`` of those that its parent sees.
 
-    Raises ToolchainError where ``setting`` has no such device.
+    ``setting``: the variable's value in the parent.  Raises ToolchainError where ``setting`` has no such device.
     """
     known = [part.strip() for part in setting.split(",") if part.strip()] if setting else []
     if not known:

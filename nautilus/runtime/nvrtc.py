@@ -110,7 +110,7 @@ def compile_cuda(
 
 
 def keep_results(store: Store | None) -> None:
-    """Take the results of NVRTC from ``store`` where it has them, beyond the end of this process; None: no longer.
+    """Take the results of NVRTC from ``store`` where it has them, also those of earlier processes; None: from no store.
 
     ``store`` gets a key, which names all that a result depends on, and the function that makes the result.  An error of
     that function leaves the store as it is.

@@ -154,6 +154,8 @@ def test_a_code_is_explained(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert said.startswith("N0303: range disagreement\n") and "    hint: " in said and "```" not in said
     assert main(["explain", "N0999"]) == 2
     assert "there is no code N0999" in capsys.readouterr().err
+    assert main(["explain", "N0901"]) == 0
+    assert capsys.readouterr().out.startswith("N0901: a syntax error in the text of an IR")
 
 
 # ---- long commands

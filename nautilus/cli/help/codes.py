@@ -10,6 +10,11 @@ from nautilus.frontend.codes import CODES
 from nautilus.frontend.syntax.grammar import grammar_file
 
 PAGE = "README.md"
+#: codes of files that are no specs, which the reference of the language does not have
+_OF_DUMPS = {
+    "N0901": "a syntax error in the text of an IR, whose grammar is in nautilus/README.md",
+    "N0902": "an input file that cannot be read as what its suffix says, such as a dump without its header",
+}
 
 
 def explained(word: Path) -> str | None:
@@ -20,8 +25,10 @@ def explained(word: Path) -> str | None:
     code = str(word).upper()
     if not re.fullmatch(r"N\d{1,4}", code) or word.exists():
         return None
+    if code in _OF_DUMPS:
+        return f"{code}: {_OF_DUMPS[code]}\n"
     if code not in CODES:
-        raise InputError(f"there is no code {code}; the codes are {min(CODES)} to {max(CODES)}")
+        raise InputError(f"there is no code {code}; the codes are {min(CODES)} to {max(_OF_DUMPS)}")
     return sections(grammar_file(PAGE).read_text(encoding="utf-8"))[code]
 
 

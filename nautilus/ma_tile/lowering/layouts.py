@@ -191,8 +191,8 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     # which results share a value that takes long to compute
     costly = [tile for tile in cost.costly if not tile.isdisjoint(columns)]
     shared = {x for c in rows for x in c if costly and all(x not in tile for tile in costly)}
-    # of the others, those come first along which every load differs: registers along an axis that a load has not use
-    # its elements several times
+    # of the others, those come first along which every load differs: a thread uses an element several times where its
+    # registers are along an axis that the load lacks
     rows.sort(
         key=lambda c: (
             not cost.shifts.isdisjoint(c),

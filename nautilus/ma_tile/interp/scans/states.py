@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nautilus.ma_tile.interp.block import BlockRun
     from nautilus.ma_tile.interp.state.machine import Context
 
+
 def scan_states(run: BlockRun, ctx: Context, op: ScanOp, states: str, x: Array) -> Array:
     """The states of ``op`` from their rests ``x``. Raises Fault."""
     layout = run.machine.layout(op.arg.layout)

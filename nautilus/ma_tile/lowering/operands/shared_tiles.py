@@ -23,8 +23,8 @@ from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.analysis.computed_from import computed_from
 from nautilus.vr_tile.ir import TileKernel
 
-READERS = 8  # positions of a tile along axes that a load has not, at least: its elements are read as often
-LEAST = 64  # elements of a tile that is worth its barriers
+READERS = 8  # least number of positions along the axes that a load lacks; each element is read as often
+LEAST = 64  # least number of elements of a tile that is worth its barriers
 STAGES = 2  # of the pipelines, at least
 
 
