@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from nautilus.check.sizes import _ODD, Variant, _shrunk, large, larger, variants, work
+from nautilus.check.sizes import _ODD, Variant, _halved, _shrunk, large, larger, variants, work
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
 from tests.shipped import SPECS
@@ -50,6 +50,12 @@ def test_equal_sizes_stay_equal_where_the_spec_needs_it() -> None:
     for v in of(text):
         sizes = {d.name: d.value for d in v.spec.dims}
         assert sizes["M"] == sizes["N"] or (sizes["N"] or 0) >= (sizes["M"] or 0)
+
+
+def test_halved_lengths_keep_their_ratios() -> None:
+    spec = load_text("dim M = 96, N = 48\ninput X: f32[M, N]\noutput Y: f32[M, N]\nY[i, j] = X[i, j]\n")
+    found = list(_halved(spec, ["M", "N"], {"B": 1}))
+    assert found == [{"B": 1, "M": 96 // by, "N": 48 // by} for by in (4, 8, 16, 2)]
 
 
 def test_given_sizes_stay() -> None:

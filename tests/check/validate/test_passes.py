@@ -8,12 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nautilus.check.inputs import generate, validation_inputs
 from nautilus.check.levels import Level, Trace
 from nautilus.check.validate import scalar_run, tile_run
-from nautilus.check.validate.meanings import KNOWN
+from nautilus.check.validate.meanings import KNOWN, _power
+from nautilus.check.validate.numbers import Constants, number
 from nautilus.check.validate.refinement import Validator
 from nautilus.check.validate.verdict import Verdict
 from nautilus.check.validation import verdicts
@@ -116,6 +118,13 @@ def test_an_iteration_that_runs_twice_is_refuted() -> None:
 
 def test_every_function_has_a_meaning() -> None:
     assert OPS.keys() <= KNOWN
+
+
+@pytest.mark.parametrize("base", [0.5, 2.0, 3.0])
+def test_powers_of_a_constant_have_its_value(base: float) -> None:
+    k, exponents = Constants(), np.array([-1.5, 0.0, 2.5])
+    found = _power(k, k.number(base), number(exponents, exponents.astype(np.int64), None))
+    assert np.allclose(found.real, base**exponents)
 
 
 def test_a_root_of_a_negative_number_is_no_number() -> None:

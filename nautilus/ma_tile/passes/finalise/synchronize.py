@@ -256,21 +256,22 @@ class _Sync:
         lo, hi = chain.loops[0].op.lo, chain.loops[-1].op.hi
         ends: list[State] = []
         for n, given, more in self._paths(lo, hi):
-            states = [x.head for x in chain.loops]
+            states: list[State | None] = [x.head for x in chain.loops]
             if not more:
                 entry = self._replay(chain.before, chain.start, {}, given) or chain.entry
                 states = [self._enter(x.op, entry, lo) for x in chain.loops] if n else [entry]
             for left in range(n, 0, -1):
-                found = self._step(chain, states, calc("sub", hi, left), given)
+                found = self._step(chain, states, left, given)
                 if found is None:
                     return None
                 states = found
+            left_in = [x for x in states if x is not None]
             if n:
-                ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in states]
+                ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in left_in]
             elif isinstance(behind, ForOp) and chain.goes_on(behind) and self._may_be_empty(lo, hi):
-                ends += [_moved(x, self._moving(behind), affine(hi) - affine(lo)) for x in states]
+                ends += [_moved(x, self._moving(behind), affine(hi) - affine(lo)) for x in left_in]
             else:
-                ends += states
+                ends += left_in
         return self._reduced(reduce(State.join, ends)) if ends else None
 
     def _paths(self, lo: Expr, hi: Expr) -> Sequence[_Path]:
@@ -299,17 +300,25 @@ class _Sync:
         known = simplify(hi, self.ranges, given)  # a minimum may be one of its arguments then
         return (*given, *(calc(kind, known, calc("add", lo, n)) for kind in kinds))
 
-    def _step(self, chain: _Chain, states: list[State], at: Expr, given: Sequence[Expr]) -> list[State] | None:
-        """The states in which an iteration of each loop begins, if one at ``at`` began in ``states``."""
+    def _step(
+        self, chain: _Chain, states: Sequence[State | None], left: int, given: Sequence[Expr]
+    ) -> list[State | None] | None:
+        """The states in which an iteration of each loop begins, if one began in ``states`` with ``left`` to go.
+
+        None for a loop that ends before it; no loop comes to the iterations that those behind it have.
+        """
         out: list[list[State]] = [[] for _ in chain.loops]
+        at = calc("sub", chain.loops[-1].op.hi, left)
         for k, (loop, state) in enumerate(zip(chain.loops, states, strict=True)):
+            if state is None or sum(self._iterations(x.op)[0] for x in chain.loops[k + 1 :]) >= left:
+                continue
             end = self._replay(loop.body, state, {loop.op.var: at}, given)
             if end is None:
                 return None
             for later in range(k, len(chain.loops)):
                 to = atom(Var(chain.loops[later].op.var)).shift(-1)
                 out[later].append(self._reduced(end.rename(loop.op.var, to, self.stages)))
-        return [reduce(State.join, found) for found in out]
+        return [reduce(State.join, found) if found else None for found in out]
 
     def _iterations(self, op: ForOp) -> tuple[int, float]:
         """The least and the largest number of iterations of the loop, as far as they are known."""
@@ -366,7 +375,8 @@ class _Sync:
         """Whether ``cond`` never holds in iteration ``at`` where conditions are ``given``."""
         key = cond, *at.items(), *given
         if key not in self.never:
-            self.never[key] = simplify(substitute(cond, at), self.ranges, given) == FALSE
+            here, tighter = substitute(cond, at), [simplify(e, self.ranges, self.facts) for e in given]
+            self.never[key] = any(simplify(here, self.ranges, known) == FALSE for known in (given, tighter))
         return self.never[key]
 
     def _enter(self, op: ForOp, state: State, lo: Expr | None = None) -> State:

@@ -51,6 +51,7 @@ module product target sm_80 {
   input B: f16[64, 16]
   output C: f32[32, 16]
   kernel product grid 1 warps 2 min_blocks 1 {
+    let part = block
     layout #acc_i_n = reg(n:2x1, i:2x8, n:2x8, i:1x16) lane(n:4x2, i:8x1) warp(i:2x16, n:1x16)
     layout #copy_i_k = reg(k:8x1) lane(k:2x8, i:16x1) warp(i:2x16)
     layout #copy_k_n = reg(n:8x1) lane(n:2x8, k:16x1) warp(*:2)
@@ -58,7 +59,7 @@ module product target sm_80 {
     smem s_b : f16[k: 16, n: 16] stages 1 swizzle 32 pad 0 @ 1024
     %zero = const 0.0 : f32[i: 32, n: 16] #acc_i_n
     for t in 0..4 carry() {
-      cp.async s_a[0] swizzle 32, A[i, t * 16 + k] vec 8 threads #copy_i_k
+      cp.async s_a[0] swizzle 32, A[part * 32 + i, t * 16 + k] vec 8 threads #copy_i_k
       cp.commit
       yield
     }
@@ -298,6 +299,53 @@ module product target sm_80 {
 }
 ; CHECK-COUNT-2: cp.wait 1
 ; CHECK-NOT: cp.wait 0
+
+; CASE: the last iterations of a chain are those of its last loop, if that has as many as there are stages
+; RUN: synchronize
+; ARCH: sm_80
+; COMPLETE: synchronize
+module product target sm_80 {
+  input A: f16[96, 64]
+  input B: f16[64, 16]
+  output C: f32[96, 16]
+  kernel product grid 3 warps 2 min_blocks 1 {
+    let part = block
+    layout #acc_i_n = reg(n:2x1, i:2x8, n:2x8, i:1x16) lane(n:4x2, i:8x1) warp(i:2x16, n:1x16)
+    layout #copy_i_k = reg(k:8x1) lane(k:2x8, i:16x1) warp(i:2x16)
+    layout #copy_k_n = reg(n:8x1) lane(n:2x8, k:16x1) warp(*:2)
+    layout #n_i = reg(n:4x1, i:2x16) lane(n:4x4, i:8x1) warp(i:2x8)
+    smem s_a : f16[i: 32, k: 16] stages 2 swizzle 32 pad 0 @ 0
+    smem s_b : f16[k: 16, n: 16] stages 2 swizzle 32 pad 0 @ 2048
+    smem out_C : f32[i: 32, n: 16] stages 1 swizzle 0 pad 16 @ 0
+    %zero = const 0.0 : f32[i: 32, n: 16] #acc_i_n
+    cp.async s_a[0] swizzle 32, A[part * 32 + i, k] vec 8 threads #copy_i_k
+    cp.async s_b[0] swizzle 32, B[k, n] vec 8 threads #copy_k_n
+    cp.commit
+    %b = for t in 0..2 chain c0 carry(%acc = %zero) {
+      cp.async s_a[(t + 1) % 2] swizzle 32, A[part * 32 + i, t * 16 + k + 16] vec 8 threads #copy_i_k
+      cp.async s_b[(t + 1) % 2] swizzle 32, B[t * 16 + k + 16, n] vec 8 threads #copy_k_n
+      cp.commit
+      %next = mma m16n8k16.f16 smem s_a[t % 2] swizzle 32, smem s_b[t % 2] swizzle 32 + %acc over k : f32[i: 32, n: 16] #acc_i_n
+      yield %next
+    }
+    %c = for t in 2..4 chain c0 carry(%acc_1 = %b) {
+      if t < 3 {
+        cp.async s_a[(t + 1) % 2] swizzle 32, A[part * 32 + i, t * 16 + k + 16] vec 8 threads #copy_i_k
+        cp.async s_b[(t + 1) % 2] swizzle 32, B[t * 16 + k + 16, n] vec 8 threads #copy_k_n
+      }
+      cp.commit
+      %next_1 = mma m16n8k16.f16 smem s_a[t % 2] swizzle 32, smem s_b[t % 2] swizzle 32 + %acc_1 over k : f32[i: 32, n: 16] #acc_i_n
+      yield %next_1
+    }
+    st.shared out_C[0], %c vec 2
+    %c_rows = ld.shared out_C[0] vec 4 : f32[i: 32, n: 16] #n_i
+    st.global C[part * 32 + i, n], %c_rows vec 4
+  }
+}
+; CHECK: yield %next_1
+; CHECK-NOT: cp.wait
+; CHECK: barrier
+; CHECK-NEXT: st.shared
 
 ; CASE: a copy in the last iteration of a chain of loops is awaited
 ; RUN: synchronize
