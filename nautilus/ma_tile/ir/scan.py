@@ -41,7 +41,8 @@ from nautilus.ma_tile.ir.values import MA, SCRATCH, Frag
 class ScanOp(CommonScan[Frag]):
     """``scratch``: one element for each warp, total and lane, where warps split the axis.
 
-    That of states has the numbers of :meth:`StateMatrix.exchanged` for each warp.
+    That of states has the numbers of :meth:`StateMatrix.exchanged` for each warp, or for each of its lanes where these
+    have other elements too.
     """
 
     scratch: str | None = declare(SCRATCH, default=None)
@@ -88,7 +89,7 @@ class ScanLevels:
 
     @property
     def whole_lanes(self) -> bool:
-        """Whether all lanes of a warp are along the axis where warps are: a scan with factors demands it."""
+        """Whether all lanes of a warp are along the axis where warps are: they combine the maps of warps."""
         return self.warps.size == 1 or self.lanes.size == 32
 
 

@@ -335,7 +335,7 @@ class Lowering(ABC):
         """A scan in the layout of its operand, or in one that has the digits that a scan needs."""
         arg = self.any_form(op.arg)
         levels = levels_of(op, self.b.layouts[arg.layout])
-        if levels is None or (op.is_recurrence and not levels.whole_lanes):
+        if levels is None:
             rest = [a for a in op.arg.type.axes if a.name not in (op.axis, op.states)]
             along = [a for a in op.arg.type.axes if a.name == op.axis]
             own = [a for a in op.arg.type.axes if a.name == op.states]
@@ -352,7 +352,9 @@ class Lowering(ABC):
         )  # fmt: skip
         if levels.warps.size > 1:
             count = levels.totals if by is None else 2 * levels.totals
-            count = -(-state_matrix(made).exchanged(levels.totals) // 32) if op.states is not None else count
+            if op.states is not None:
+                count = state_matrix(made).exchanged(levels.totals)
+                count = -(-count // 32) if levels.whole_lanes else count
             made = replace(made, scratch=self.scratch(out, count))
         self.b.emit(made)
         self._record(op.result, out)

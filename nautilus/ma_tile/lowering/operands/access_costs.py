@@ -41,6 +41,7 @@ from nautilus.vr_tile.ir import (
     LoadOp,
     MapOp,
     ReduceOp,
+    ScanOp,
     StoreOp,
     TileKernel,
     results,
@@ -90,6 +91,8 @@ def collect(
     positions has them from one load, and the results go through shared memory.  Without products, stores of whole
     vectors limit the width to theirs.  With more elements in a thread, neighbouring lanes would write every other 16
     bytes, which are halves of the 32-byte sectors of memory; a load of such halves finds the others in L1.
+
+    Across the steps of a recurrence, lanes have a word each: fewer lanes along the steps exchange their maps.
     """
     weight, stores, vec = dict[str, int](), dict[str, int](), dict[str, int]()
     # narrowest whole vectors of stores and of shared elements; widest ones along axes of loads a few elements apart
@@ -98,6 +101,7 @@ def collect(
     shifts = frozenset[str]() if dots else _shifts(kernel, reduced)
     stepped = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes)
     windows, words = set(stepped), set[str]()
+    maps = {op.axis for op in walk_ops(kernel.body) if isinstance(op, ScanOp) and op.is_recurrence}
     sliding = set[str]() if dots else _positions(kernel, buffers, reduced | shifts) - stepped
     for op in walk_ops(kernel.body):
         if not isinstance(op, LoadOp | StoreOp):
@@ -115,6 +119,8 @@ def collect(
         windows |= set(type_.names) - reduced if apart_rows else set()
         if axis is None or apart_rows:
             continue
+        across = bool(maps) and axis not in maps
+        limit = max(1, min(limit, WORD // buffer.dtype.bytes)) if across else limit
         width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
         if axis in reduced | shifts and width < dict(zip(type_.names, type_.shape, strict=True))[axis]:
             kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced | shifts])

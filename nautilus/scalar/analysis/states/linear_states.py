@@ -338,6 +338,33 @@ def without_zeros(e: Expr) -> Expr:
     return rewrite(e, rule)
 
 
+def without_terms(e: Expr, factor: Expr) -> Expr:
+    """``e`` without terms of ``factor`` times 0, beside ``factor`` times a state: each is NaN where ``factor`` is."""
+
+    def rule(n: Expr) -> Expr | None:
+        match n:
+            case Op(op="mul", args=(a, Const(value=0.0))) | Op(op="mul", args=(Const(value=0.0), a)) if a == factor:
+                return number(0, n.dtype)
+        return None
+
+    return without_zeros(rewrite(without_zeros(e), rule))
+
+
+def after_first(e: Expr, later: Ranges) -> Expr:
+    """``e`` with choices between numbers that the position alone decides as they are at ``later`` positions."""
+
+    def rule(n: Expr) -> Expr | None:
+        match n:
+            case Op(op="select", args=(c, a, b)) if isinstance(decided := simplify(c, later), Const):
+                chosen = a if decided.value else b
+                return chosen if isinstance(chosen, Const) else None
+            case Op(op="mul", args=(a, Const(value=1))) | Op(op="mul", args=(Const(value=1), a)):
+                return a
+        return None
+
+    return rewrite(e, rule)
+
+
 def left_out(e: Expr, state: Load) -> Expr | None:
     """Where a choice in the linear ``e`` leaves out ``state``; None where none does."""
     if not isinstance(e, Op):

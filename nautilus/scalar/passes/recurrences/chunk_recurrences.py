@@ -176,12 +176,31 @@ def _certificate(state: State) -> Certificate:
 # -- the cost -------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Predicted microseconds of the ``whole`` recurrence, of its ``memory`` alone, and ``cut`` into chunks.
+
+    ``length``: the steps of a chunk; 0 where there are too few.
+    """
+
+    whole: float
+    memory: float
+    cut: float
+    length: int
+
+
 def chunk_length(program: Program, form: Form, states: Sequence[State | Filter]) -> int:
     """The steps of a chunk; 0 where the recurrence is faster as it is, or sizes are not known."""
+    found = times(program, form, states)
+    return found.length if found.cut < GAIN * found.whole else 0
+
+
+def times(program: Program, form: Form, states: Sequence[State | Filter]) -> Times:
+    """The predicted times of a recurrence with ``states``."""
     size = sized(form.step)
     steps = size if isinstance(size, int) else min(large(size), MANY)
     if steps < 4:
-        return 0
+        return Times(0.0, 0.0, 0.0, 0)
     volume = {
         b.name: b.dtype.bytes * prod(steps if n == size else nominal(n) for n in b.shape) for b in program.buffers
     }
@@ -204,7 +223,7 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     whole = max(steps * latency, work, bytes_ / RATE)
     ends = sum(volume[s.name] // steps for s in states) * chunks * _ENDS
     cut = (2 * length + in_a_row(chunks)) * latency + 2 * LAUNCH + max(2 * work, (bytes_ + again + ends) / RATE)
-    return length if cut < GAIN * whole else 0
+    return Times(whole, bytes_ / RATE, cut, length)
 
 
 def sized(loop: Loop) -> Extent:
