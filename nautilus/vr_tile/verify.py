@@ -291,8 +291,8 @@ def _scan(k: _Kernel, op: ScanOp) -> None:
     t, arg = op.result.type, op.arg.type
     _combined_type(k, op, "scan types")
     sizes = dict(zip((*arg.names, *t.names), (*arg.shape, *t.shape), strict=True))
-    named = op.axis in arg.names and op.into in t.names and (op.into not in arg.names or op.is_recurrence)
-    k.need(named and sizes[op.axis] == sizes[op.into], "a scan leads to another axis of one size", op.into)
+    named = op.axis in arg.names and op.into in t.names and (op.into not in arg.names or op.into == op.axis)
+    k.need(named and sizes[op.axis] == sizes[op.into], "a scan leads to an axis of one size", op.into)
     if op.by is not None:
         factors = op.by.type
         plain = op.combiner == "sum" and op.axis == op.into and not op.exclusive

@@ -92,7 +92,10 @@ def recurrence(b: Builder, s: Store, names: Sequence[str], axis: str, states: st
     found = steps_of(s, axis, b.axes[axis].size)
     if found is None:
         raise UnsupportedError("a scan that is no linear recurrence of whole rows", s.buffer, s.span)
-    rest, by = b.spread(b.value(found.rest), names), b.value(found.factor)
+    rest = b.spread(b.value(found.rest), names)
+    if found.factor == number(1, s.value.dtype):
+        return b.scan("sum", rest, (axis, axis), found.reverse, False)
+    by = b.value(found.factor)
     return b.recurrence(rest, by, axis, found.reverse, s.buffer)
 
 

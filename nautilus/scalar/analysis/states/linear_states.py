@@ -173,6 +173,22 @@ def linear_states(form: Form, known: Collection[str] = ()) -> tuple[State, ...] 
     return states if states and len(states) == len(names) else None
 
 
+def states_in_order(form: Form) -> tuple[State, ...] | None:
+    """The states of a recurrence, where those that are stored earlier in a step are numbers to the later ones.
+
+    None where one is not linear, or reads another one at an earlier step.
+    """
+    stores = {s.buffer: (loops, s) for loops, s in map(_elementwise, nests(form.step.body)) if s is not None}
+    found = list[State]()
+    for name, (_, s) in stores.items():
+        if any(ld.buffer == name for ld in loads(s.value)):
+            state = _state(form, stores, name, {x.name for x in found})
+            if state is None:
+                return None
+            found.append(state)
+    return tuple(found) or None
+
+
 def steps_back(form: Form, written: Mapping[str, tuple[Expr, ...]], ld: Load) -> int | None:
     """How many steps before ``ld`` its element is written; None where that is not constant."""
     p = form.roles[ld.buffer].index(form.step.var)
