@@ -121,6 +121,14 @@ def state_matrix(op: CommonScan[Frag]) -> StateMatrix:
     return StateMatrix(1 + max(c for _, c, _ in entries), entries, all(op.axis not in f.type.names for f in op.factors))
 
 
+def exchanged(op: CommonScan[Frag], levels: ScanLevels) -> int:
+    """The elements of the scratch for each warp and lane."""
+    if op.states is None:
+        return levels.totals if op.by is None else 2 * levels.totals
+    numbers = state_matrix(op).exchanged(levels.totals)
+    return -(-numbers // 32) if levels.whole_lanes else numbers
+
+
 def state_levels(layout: FragLayout, axis: str, states: str) -> tuple[ScanLevels, Digit] | None:
     """The digits of ``axis`` for each of the ``states``, and that of the states; None where threads share them."""
     levels = scan_levels(layout, axis)

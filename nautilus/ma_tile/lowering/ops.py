@@ -29,7 +29,7 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import Frag, Slot, Smem
-from nautilus.ma_tile.ir.scan import levels_of, state_matrix
+from nautilus.ma_tile.ir.scan import exchanged, levels_of
 from nautilus.ma_tile.ir.unpack import packed_layout
 from nautilus.ma_tile.lowering.builder import Builder
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions, terms
@@ -351,11 +351,7 @@ class Lowering(ABC):
             op.places,
         )  # fmt: skip
         if levels.warps.size > 1:
-            count = levels.totals if by is None else 2 * levels.totals
-            if op.states is not None:
-                count = state_matrix(made).exchanged(levels.totals)
-                count = -(-count // 32) if levels.whole_lanes else count
-            made = replace(made, scratch=self.scratch(out, count))
+            made = replace(made, scratch=self.scratch(out, exchanged(made, levels)))
         self.b.emit(made)
         self._record(op.result, out)
 

@@ -91,8 +91,6 @@ def collect(
     positions has them from one load, and the results go through shared memory.  Without products, stores of whole
     vectors limit the width to theirs.  With more elements in a thread, neighbouring lanes would write every other 16
     bytes, which are halves of the 32-byte sectors of memory; a load of such halves finds the others in L1.
-
-    Across the steps of a recurrence, lanes have a word each: fewer lanes along the steps exchange their maps.
     """
     weight, stores, vec = dict[str, int](), dict[str, int](), dict[str, int]()
     # narrowest whole vectors of stores and of shared elements; widest ones along axes of loads a few elements apart
@@ -101,14 +99,13 @@ def collect(
     shifts = frozenset[str]() if dots else _shifts(kernel, reduced)
     stepped = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes)
     windows, words = set(stepped), set[str]()
-    maps = {op.axis for op in walk_ops(kernel.body) if isinstance(op, ScanOp) and op.is_recurrence}
     sliding = set[str]() if dots else _positions(kernel, buffers, reduced | shifts) - stepped
     for op in walk_ops(kernel.body):
         if not isinstance(op, LoadOp | StoreOp):
             continue
         type_, buffer = op.result.type if isinstance(op, LoadOp) else op.value.type, buffers[op.buffer]
         axis = contiguous_axis(buffer, op.index, type_.names, refs)
-        limit = max(1, vector_bytes // buffer.dtype.bytes)
+        limit = max(1, _widest(kernel, axis, vector_bytes) // buffer.dtype.bytes)
         if axis is None and isinstance(op, LoadOp):
             strided = _strided(offset(buffer, op.index), type_.names, buffer.dtype.bytes)
             apart |= {x: min(n, apart.get(x, n)) for x, n in strided.items()}
@@ -119,8 +116,6 @@ def collect(
         windows |= set(type_.names) - reduced if apart_rows else set()
         if axis is None or apart_rows:
             continue
-        across = bool(maps) and axis not in maps
-        limit = max(1, min(limit, WORD // buffer.dtype.bytes)) if across else limit
         width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
         if axis in reduced | shifts and width < dict(zip(type_.names, type_.shape, strict=True))[axis]:
             kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced | shifts])
@@ -141,6 +136,15 @@ def collect(
         _keyed(kernel, refs), frozenset(words), _costly(kernel), _sharing(kernel, buffers, refs, reduced),
         SHARED if shared else 32, _terms(kernel, reduced) if shared else frozenset(), frozenset(sliding), shifts,
     )  # fmt: skip
+
+
+def _widest(kernel: TileKernel, axis: str | None, vector_bytes: int) -> int:
+    """The bytes of the widest vector along ``axis``.
+
+    Across the steps of a recurrence, lanes have a word each: fewer lanes along the steps exchange their maps.
+    """
+    steps = {op.axis for op in walk_ops(kernel.body) if isinstance(op, ScanOp) and op.is_recurrence}
+    return min(vector_bytes, WORD) if steps and axis is not None and axis not in steps else vector_bytes
 
 
 def _held(

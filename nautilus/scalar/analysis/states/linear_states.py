@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from nautilus.core.expr.build import calc, number
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, loads, rewrite, substitute, walk
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import Ranges, simplify
 from nautilus.core.index.sizes import as_extent, at_most
@@ -48,6 +48,12 @@ class State:
         made = linear_part(self.value, self.before, x)
         assert made is not None
         return made
+
+    @property
+    def names(self) -> set[str]:
+        """The tensors and the scalars in the factor."""
+        factor = self.factor(number(1, self.value.dtype))
+        return {ld.buffer for ld in loads(factor)} | {e.name for e in walk(factor) if isinstance(e, Param)}
 
     @property
     def rest(self) -> Expr:

@@ -43,13 +43,11 @@ from nautilus.core.expr.nodes import (
     Expr,
     Load,
     Op,
-    Param,
     Var,
     free_vars,
     loads,
     rewrite,
     substitute,
-    walk,
 )
 from nautilus.core.index.divisors import divisor
 from nautilus.core.index.simplify import simplify
@@ -61,7 +59,7 @@ from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import FencedSteps, Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of, writes_of
-from nautilus.scalar.analysis.states.chunk_steps import AGAIN, kept, steps_in_a_row
+from nautilus.scalar.analysis.states.chunk_steps import AGAIN, Times, kept, steps_in_a_row
 from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, reductions, steps_back
 from nautilus.scalar.analysis.states.recurrences import ISSUES, RATE, Form, form_of, read_slots, step_slots
 from nautilus.scalar.analysis.states.references import below_reference
@@ -135,19 +133,13 @@ def fenced(program: Program, spec: Promises | None) -> tuple[FencedSteps, ...]:
         given = promised_ranges(spec)
         open_ = [s for s in states if not bounded(program, form, s, given)]
         known = {b.name for b in program.buffers if b.space is Space.INPUT} | {p.name for p in program.params}
-        names = {n for s in open_ for n in _names(s)} & known
+        names = {n for s in open_ for n in s.names} & known
         unit = given | dict.fromkeys(names, (-1.0, 1.0))
         if open_ and all(bounded(program, form, s, unit) for s in open_):
             (first, *_) = open_
             steps = extent(form.step) or 0
             out.append(FencedSteps(first.name, tuple(sorted(names)), first.store.span, steps, length))
     return tuple(out)
-
-
-def _names(state: State) -> set[str]:
-    """The tensors and the scalars in the factor of ``state``."""
-    factor = state.factor(number(1, state.value.dtype))
-    return {ld.buffer for ld in loads(factor)} | {e.name for e in walk(factor) if isinstance(e, Param)}
 
 
 def bounded(program: Program, form: Form, state: State, given: Mapping[str, tuple[float, float]]) -> bool:
@@ -174,19 +166,6 @@ def _certificate(state: State) -> Certificate:
 
 
 # -- the cost -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Predicted microseconds of the ``whole`` recurrence, of its ``memory`` alone, and ``cut`` into chunks.
-
-    ``length``: the steps of a chunk; 0 where there are too few.
-    """
-
-    whole: float
-    memory: float
-    cut: float
-    length: int
 
 
 def chunk_length(program: Program, form: Form, states: Sequence[State | Filter]) -> int:

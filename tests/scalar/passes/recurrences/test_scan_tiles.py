@@ -109,6 +109,15 @@ recur {
 }
 y[b, t, d] = p[b, t, d] + q[b, t, d]
 """),
+    "running sums of one another": (8, """
+dim B = 2, T = 21
+input x: f32[B, T]
+output z: f32[B, T]
+recur {
+    y[b, t] = x[b, t] + y[b, t + 1] if t < T - 1 else x[b, T - 1]
+    z[b, t] = (z[b, t + 1] if t < T - 1 else 0) + y[b, t] / (t + 1)
+}
+"""),
     "a filter of columns from the last step on, in several warps": (16, """
 dim T = 37, D = 16
 input x: f32[T, D]
