@@ -24,6 +24,7 @@ The sum is in the type in which it is computed, and ``y`` is rounded from it.  S
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
@@ -37,14 +38,12 @@ from nautilus.core.text.names import unused
 from nautilus.core.types import COMPUTE_TYPES
 from nautilus.scalar.analysis.definitions import Def, is_recurrence
 from nautilus.scalar.analysis.domains import prefix_of, running
-from nautilus.scalar.analysis.states.linear_states import after_first
-from nautilus.scalar.analysis.states.recurrences import Form, form_of
-from nautilus.scalar.analysis.states.scan_tile import scan_tile
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store, extent, statements
 from nautilus.scalar.passes.axes.chunk_scans import chunk_length
-from nautilus.scalar.passes.recurrences.scan_tiles import LEAST as TILES
-from nautilus.scalar.passes.recurrences.scan_tiles import ScanTiles, scan_states
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of, nest, put_defs
+
+if TYPE_CHECKING:
+    from nautilus.scalar.analysis.states.recurrences import Form
 
 _COMBINERS = {"add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "all", "or": "any"}
 LEAST = 3  # steps
@@ -87,6 +86,13 @@ class ScanRecurrences(CertifyingPass[Program]):
 
     def _follows(self, program: Program, k: Kernel) -> bool:
         """Whether the steps of ``k`` are fastest as tiles that follow each other."""
+        # most programs have no recurrences and no long running sums, and load nothing of this
+        from nautilus.scalar.analysis.states.linear_states import after_first
+        from nautilus.scalar.analysis.states.recurrences import form_of
+        from nautilus.scalar.analysis.states.scan_tile import scan_tile
+        from nautilus.scalar.passes.recurrences.scan_tiles import LEAST as TILES
+        from nautilus.scalar.passes.recurrences.scan_tiles import ScanTiles, scan_states
+
         form = form_of(k)
         tile = None if form is None or (extent(form.step) or 0) < TILES else scan_tile(program, form)
         if form is None or tile is None or (tile.count == 1 and tile.across is None):
@@ -147,6 +153,8 @@ def _certificate(d: Def) -> Certificate:
 
 def _scan(program: Program, k: Kernel) -> Def | None:
     """The running result that the recurrence ``k`` is; None where it is none."""
+    from nautilus.scalar.analysis.states.recurrences import form_of
+
     form = form_of(k)
     inner = [] if form is None else list(statements(form.step.body))
     if form is None or len(inner) != 1:
