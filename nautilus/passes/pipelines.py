@@ -115,7 +115,7 @@ SCALAR = Stage(
         _SCALAR,
         "recurrences.recur_scans:RecurScans",
         *_recurrences("unroll_recurrences:UnrollRecurrences", "split_recurrences:SplitRecurrences"),
-        *_recurrences("scan_recurrences:ScanRecurrences"),
+        "recurrences.scan_recurrences:ScanRecurrences",
         *_recurrences("join_recurrences:JoinRecurrences", "chunk_matrix_states:ChunkMatrixStates"),
         *_recurrences("scan_tiles:ScanTiles"),
         *_recurrences("chunk_recurrences:ChunkRecurrences", "chunk_filters:ChunkFilters"),

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from nautilus.driver import Request
+from nautilus.ma_tile.ir.ops import ScanOp, walk_ops
+from nautilus.scalar.analysis.states import scan_tile
 from tests.simulation.compared import differences, prepare
 from tests.simulation.simulate import MISSING
 
@@ -45,15 +47,43 @@ CASES = {
         "recur Y[i, j] = X[i, j] + ((2 if X[i, j] < 100 else 3) * Y[i, j - 1] if j > 0 else 0) - "
         "(Y[i, j - 2] if j > 1 else 0)",
     ),
+    "a row in tiles that follow each other": (
+        "M = 1, N = 8200", "M, N", "f32", "f32",
+        "recur Y[i, j] = (0 if X[i, j] > 3 else -Y[i, j - 1]) + X[i, j] if j > 0 else X[i, 0]",
+    ),
+    "columns in tiles that follow each other": (
+        "M = 150, N = 33", "M, N", "f32", "f32",
+        "recur Y[j, i] = X[j, i] - (Y[j - 1, i] if j > 0 else 0)",
+    ),
+    "columns with resets, from the end": (
+        "M = 130, N = 40", "M, N", "f16", "f32",
+        "recur Y[j, i] = (0 if X[j, i] > 3 else -Y[j + 1, i]) + X[j, i] if j < M - 1 else X[M - 1, i]",
+    ),
+    "a filter of columns": (
+        "M = 130, N = 20", "M, N", "f32", "f32",
+        "recur Y[j, i] = X[j, i] + (Y[j - 1, i] if j > 0 else 0) - (Y[j - 2, i] if j > 1 else 0)",
+    ),
+    "states of columns with a matrix of each step, from the end": (
+        "M = 75, N = 33", "M, N", "f32", "f32",
+        "recur {\n  Y[j, i] = X[j, i] + ((Z[j + 1, i] if X[j, i] > 3 else -Z[j + 1, i]) if j < M - 1 else 0)\n"
+        "  Z[j, i] = (Y[j + 1, i] if X[j, i] < 5 else -Y[j + 1, i]) if j < M - 1 else 0\n}",
+    ),
+    "matrices of columns that are too large": (
+        "M = 75, N = 9", "M, N", "f64", "f64",
+        "recur Y[j, i] = X[j, i] + ((2 if X[j, i] < 100 else 3) * Y[j - 1, i] if j > 0 else 0) - "
+        "(Y[j - 2, i] if j > 1 else 0)",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_scans(name: str, tmp_path: Path) -> None:
+def test_scans(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_tile, "ELEMENTS", 512)  # several tiles of few steps
     sizes, shape, given, out, body = CASES[name]
     text = f"dim {sizes}\ninput X: {given}[{shape}]\noutput Y: {out}[{shape}]\n{body}\n"
-    case = prepare(Request(Path("given.naut"), "sm_90a", text=text), integers=True)
-    assert "scan" in {type(op).__name__.removesuffix("Op").lower() for op in case.module.kernels[0].body}
+    unpriced = frozenset({"scan-tiles"})
+    case = prepare(Request(Path("given.naut"), "sm_90a", text=text, unpriced=unpriced), integers=True)
+    assert any(isinstance(op, ScanOp) for op in walk_ops(case.module.kernels[0].body))
     number = list(CASES).index(name)
     found = differences(case, sorted({0, 1 + number % 4}), tmp_path)
     assert not found, "\n".join(found)

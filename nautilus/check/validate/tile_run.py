@@ -146,6 +146,8 @@ class _Run:
             return self.stepped(op, self.values(op.by.name))
         if op.states is not None:
             return self.steps_of_states(op, op.states)
+        if op.axis == op.into:
+            return self.stepped(op, literal(1, op.result.type.dtype, self.constants))
         over, into = self.dim(op.axis), self.dim(op.into)
         x = self.grown(self.values(op.arg.name), (over,), op.arg.type)
         size = next(a.size for a in op.result.type.axes if a.name == op.into)

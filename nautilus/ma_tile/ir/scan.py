@@ -41,7 +41,8 @@ from nautilus.ma_tile.ir.values import MA, SCRATCH, Frag
 class ScanOp(CommonScan[Frag]):
     """``scratch``: one element for each warp, total and lane, where warps split the axis.
 
-    That of states has the numbers of :meth:`StateMatrix.exchanged` for each warp.
+    That of states has the numbers of :meth:`StateMatrix.exchanged` for each warp, or for each of its lanes where these
+    have other elements too.
     """
 
     scratch: str | None = declare(SCRATCH, default=None)
@@ -88,7 +89,7 @@ class ScanLevels:
 
     @property
     def whole_lanes(self) -> bool:
-        """Whether all lanes of a warp are along the axis where warps are: a scan with factors demands it."""
+        """Whether all lanes of a warp are along the axis where warps are: they combine the maps of warps."""
         return self.warps.size == 1 or self.lanes.size == 32
 
 
@@ -118,6 +119,14 @@ def state_matrix(op: CommonScan[Frag]) -> StateMatrix:
     rows = next(a.size for a in op.arg.type.axes if a.name == op.states)
     entries = tuple((*divmod(p, rows), n) for n, p in enumerate(op.places))
     return StateMatrix(1 + max(c for _, c, _ in entries), entries, all(op.axis not in f.type.names for f in op.factors))
+
+
+def exchanged(op: CommonScan[Frag], levels: ScanLevels) -> int:
+    """The elements of the scratch for each warp and lane."""
+    if op.states is None:
+        return levels.totals if op.by is None else 2 * levels.totals
+    numbers = state_matrix(op).exchanged(levels.totals)
+    return -(-numbers // 32) if levels.whole_lanes else numbers
 
 
 def state_levels(layout: FragLayout, axis: str, states: str) -> tuple[ScanLevels, Digit] | None:

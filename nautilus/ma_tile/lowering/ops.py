@@ -29,7 +29,7 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import Frag, Slot, Smem
-from nautilus.ma_tile.ir.scan import levels_of, state_matrix
+from nautilus.ma_tile.ir.scan import exchanged, levels_of
 from nautilus.ma_tile.ir.unpack import packed_layout
 from nautilus.ma_tile.lowering.builder import Builder
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions, terms
@@ -335,7 +335,7 @@ class Lowering(ABC):
         """A scan in the layout of its operand, or in one that has the digits that a scan needs."""
         arg = self.any_form(op.arg)
         levels = levels_of(op, self.b.layouts[arg.layout])
-        if levels is None or (op.is_recurrence and not levels.whole_lanes):
+        if levels is None:
             rest = [a for a in op.arg.type.axes if a.name not in (op.axis, op.states)]
             along = [a for a in op.arg.type.axes if a.name == op.axis]
             own = [a for a in op.arg.type.axes if a.name == op.states]
@@ -351,9 +351,7 @@ class Lowering(ABC):
             op.places,
         )  # fmt: skip
         if levels.warps.size > 1:
-            count = levels.totals if by is None else 2 * levels.totals
-            count = -(-state_matrix(made).exchanged(levels.totals) // 32) if op.states is not None else count
-            made = replace(made, scratch=self.scratch(out, count))
+            made = replace(made, scratch=self.scratch(out, exchanged(made, levels)))
         self.b.emit(made)
         self._record(op.result, out)
 

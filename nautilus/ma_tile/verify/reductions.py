@@ -49,8 +49,9 @@ def _factors(s: KernelScope, op: ReduceOp, layout: FragLayout) -> None:
 def scan(s: KernelScope, op: ScanOp) -> None:
     """The layout has the digits that a scan needs; scratch is declared if warps split the axis."""
     layout, t = s.use(op.arg), op.arg.type
-    named = op.axis in t.names and (op.into == op.axis if op.is_recurrence else op.into not in t.names)
-    s.need(named, "a scan leads to a new axis", f"{op.axis} into {op.into}")
+    along = op.into == op.axis and (op.is_recurrence or (op.combiner == "sum" and not op.exclusive))
+    named = op.axis in t.names and (along or (op.into not in t.names and not op.is_recurrence))
+    s.need(named, "a scan leads to its own axis or a new one", f"{op.axis} into {op.into}")
     wanted = frozenset(TileAxis(op.into, a.size) if a.name == op.axis else a for a in t.axes)
     s.need(frozenset(op.result.type.axes) == wanted, "a scan keeps the other axes", f"%{op.result.name}")
     _typed(s, op)
@@ -66,7 +67,6 @@ def scan(s: KernelScope, op: ScanOp) -> None:
     each = 1
     if op.by is not None:
         each, factors = 2, s.use(op.by)
-        s.need(levels.whole_lanes, "the warps of a scan with factors have whole lanes", f"#{op.arg.layout}")
         plain = op.combiner == "sum" and not op.exclusive and op.by.type.dtype is op.result.type.dtype
         s.need(plain, "a scan with factors is an inclusive sum of their type", f"%{op.by.name}")
         fits = set(op.by.type.names) <= set(t.names) and same_map(factors, layout.project(op.by.type.names))
@@ -80,7 +80,6 @@ def _states(s: KernelScope, op: ScanOp, states: str, layout: FragLayout) -> None
     s.need(found is not None, "a thread has all states of a scan", f"#{op.arg.layout}")
     assert found is not None
     levels, digit = found
-    s.need(levels.whole_lanes, "the warps of a scan with factors have whole lanes", f"#{op.arg.layout}")
     plain = op.combiner == "sum" and not op.exclusive and op.by is None and t.dtype.is_float
     s.need(plain, "a scan with factors is an inclusive sum of their type", f"%{op.result.name}")
     for f in op.factors:
@@ -90,7 +89,8 @@ def _states(s: KernelScope, op: ScanOp, states: str, layout: FragLayout) -> None
     places = len(op.places) == len(op.factors) and list(op.places) == sorted(set(op.places))
     inside = bool(op.places) and op.places[0] >= 0 and op.places[-1] < digit.size**2
     s.need(places and inside, "each factor has a place in the matrix, in order", ", ".join(map(str, op.places)))
-    _scratch(s, op, layout.warps * state_matrix(op).exchanged(levels.totals), "number")
+    lanes = 1 if levels.whole_lanes else 32
+    _scratch(s, op, layout.warps * state_matrix(op).exchanged(levels.totals) * lanes, "number")
 
 
 def _typed(s: KernelScope, op: ReduceOp | ScanOp) -> None:

@@ -1,9 +1,15 @@
 """The kernel of a recurrence whose steps are a scan, in tiled form (``tile-recurrences``).
 
-A block has a tile of whole rows, and every tensor of the recurrence is a local of such a tile::
+A block has a tile of steps (:mod:`nautilus.scalar.analysis.states.scan_tile`), and every tensor of the recurrence is a
+local of such a tile::
 
     tile t { tile.seq: h[t] = a(t) * h[t - 1] + b(t) }         a scan
     tile t { y[t] = f(h[t], x[t]) }                            what else a step computes
+
+Where there are more steps than those of a tile, a block has one tile after another, and each state has a local for its
+value after the tile before, which is 0 before the first one::
+
+    seq n { tile.seq: h[t] = a(t) * (h[t - 1] if t > 0 else carry) + b(t);  ..;  carry = sum[t | t == last](h[t]) }
 
 States that need each other are one scan (:mod:`.recurrence_states`).
 
@@ -17,21 +23,29 @@ from dataclasses import replace
 from math import gcd
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Expr, Load, Op, Var, loads, rewrite, substitute
-from nautilus.core.index.simplify import simplify
+from nautilus.core.expr.build import calc, integer, number
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.index.simplify import FALSE, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
-from nautilus.core.tiles import ceil_pow2, floor_pow2
+from nautilus.core.tiles import floor_pow2
 from nautilus.scalar.analysis.states.coupled_states import CoupledStates, coupled_states, states_apart
-from nautilus.scalar.analysis.states.linear_states import steps_back
+from nautilus.scalar.analysis.states.linear_states import (
+    after_first,
+    left_out,
+    linear_part,
+    other_part,
+    steps_back,
+    without_terms,
+)
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
+from nautilus.scalar.analysis.states.scan_tile import scan_tile
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, extent, statements
 from nautilus.scalar.rewriting import nest
-from nautilus.scalar.rewriting.recurrence_states import StateTile
+from nautilus.scalar.rewriting.recurrence_states import Carry, StateTile
 
 TILE = 2048  # elements of the tile of a block that has several short rows
-ALIGNED = 1024  # a longer row has a tile of a multiple of so many elements
 
 
 def scan_form(k: Kernel) -> Form | None:
@@ -51,14 +65,14 @@ def in_steps(k: Kernel) -> Kernel:
     return replace(k, body=nest(loops, (replace(body[0], kind=Kind.SEQ),)))
 
 
-def scan_kernel(program: Program, k: Kernel, form: Form, stored: Collection[str], taken: Collection[str]) -> Kernel:
-    """The kernel ``k`` in tiled form; ``stored``: what it stores, ``taken``: the names of the program."""
-    return _Emitter(program, form, frozenset(stored), taken).kernel(k)
+def scan_kernel(
+    program: Program, k: Kernel, form: Form, stored: Collection[str], taken: Collection[str], steps: int | None = None
+) -> Kernel:  # fmt: skip
+    """The kernel ``k`` in tiled form; ``stored``: what it stores, ``taken``: the names of the program.
 
-
-def tile_of(steps: int) -> int:
-    """The elements of the tile of a row."""
-    return ceil_pow2(steps) if steps <= ALIGNED else -(-steps // ALIGNED) * ALIGNED
+    ``steps``: those of a tile, in place of as many as the rule says (for tests).
+    """
+    return _Emitter(program, form, frozenset(stored), taken, steps).kernel(k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +89,30 @@ class _Axis:
             return Var(self.block.var)
         return calc("add", calc("mul", Var(self.block.var), self.tile), Var(self.loop.var))
 
+    @property
+    def inside(self) -> Expr | None:
+        """Where a row exists; None where all rows of all blocks do."""
+        count = extent(self.loop)
+        return None if count is None or count % self.tile == 0 else calc("lt", self.position, count)
+
 
 class _Emitter:
-    def __init__(self, program: Program, form: Form, stored: frozenset[str], taken: Collection[str]) -> None:
+    def __init__(
+        self, program: Program, form: Form, stored: frozenset[str], taken: Collection[str], steps: int | None
+    ) -> None:  # fmt: skip
         self.program, self.form, self.stored = program, form, stored
         self.steps = extent(form.step) or 0
-        self.tile = tile_of(self.steps)
+        shape = scan_tile(program, form, steps)
+        assert shape is not None, "scans are made of recurrences that have such tiles"
+        self.shape, self.tile = shape, shape.steps
         names = {x.var for x in (*form.shared, form.step)}
         self.rows = [self.row(x, x is form.shared[-1], names) for x in form.shared]
         known = {*taken, *names, *(x.block.var for x in self.rows)}
+        self.turn = unused(f"{form.step.var}0", known)
+        known.add(self.turn)
         self.stores = [s for _, s in statements(form.step.body) if isinstance(s, Store)]
         self.locals = {s.buffer: unused(f"{s.buffer}__row", known) for s in self.stores}
+        self.carries = {s.buffer: unused(f"{s.buffer}__carry", known) for s in self.stores}
         self.written = {s.buffer: s.index for s in self.stores}
         states = coupled_states(form) if states_apart(form) is None else None
         rows = () if states is None else states.rows
@@ -93,27 +120,56 @@ class _Emitter:
         self.states = {s.buffer for s in self.stores if any(ld.buffer == s.buffer for ld in loads(s.value))}
         read = {ld.buffer for s in self.stores for ld in loads(s.value)}
         self.held = [s for s in self.stores if s.buffer in read or s.buffer in self.rows_of]
-        at: Expr = Var(form.step.var)
         self.env: dict[str, Expr] = {x.loop.var: x.position for x in self.rows}
-        self.env[form.step.var] = calc("sub", integer(self.steps - 1), at) if form.reverse else at
-        self.inside = None if self.tile == self.steps else calc("lt", at, self.steps)
+        self.env[form.step.var] = self.step()
+        after = None if self.shape.count * self.tile == self.steps else self.within()
+        self.inside = conjunction((after, *(x.inside for x in self.rows)))
         self.tile_of_states = None if states is None else self.state_tile(states, known)
 
+    @property
+    def repeats(self) -> bool:
+        """Whether a block has one tile after another."""
+        return self.shape.count > 1
+
+    def step(self) -> Expr:
+        """The number of the step at a position of the tile."""
+        at: Expr = Var(self.form.step.var)
+        if not self.repeats:
+            return calc("sub", integer(self.steps - 1), at) if self.form.reverse else at
+        at = calc("sub", integer(self.tile - 1), at) if self.form.reverse else at
+        return calc("add", calc("mul", Var(self.turn), self.tile), at)
+
+    def within(self) -> Expr:
+        """Where a position of the tile is that of a step."""
+        return calc("lt", self.step() if self.repeats else Var(self.form.step.var), self.steps)
+
+    def follows(self) -> Expr:
+        """Where the step before is in the same tile."""
+        at = Var(self.form.step.var)
+        return calc("lt", at, self.tile - 1) if self.form.reverse else calc("ge", at, 1)
+
     def row(self, loop: Loop, last: bool, names: Collection[str]) -> _Axis:
-        """The blocks of the rows of ``loop``; the last one has several rows of a block where rows are short."""
+        """The blocks of the rows of ``loop``: several columns, or several rows of the last loop if they are short."""
         count = extent(loop)
         tile = 1
-        if last and count is not None and self.tile < TILE:
+        if self.shape.across is not None:
+            tile = self.shape.columns if loop is self.shape.across else 1
+        elif last and count is not None and self.tile < TILE and not self.repeats:
             tile = gcd(count, floor_pow2(TILE // self.tile))
         name = unused(f"{loop.var}0", names) if tile > 1 else loop.var
-        hi = loop.hi if count is None or tile == 1 else integer(count // tile)
+        hi = loop.hi if count is None or tile == 1 else integer(-(-count // tile))
         return _Axis(loop, replace(loop, var=name, hi=hi, kind=Kind.GRID, body=()), tile)
 
     def state_tile(self, states: CoupledStates, known: Collection[str]) -> StateTile:
         """The tile of states that need each other."""
         step = self.form.step
         name, axis = unused("states__row", {*known, *self.locals.values()}), unused(f"{step.var}_state", known)
-        return StateTile(name, states, self.axes(), axis, self.form.reverse, self.inside, self.put, step.span)
+        count = len(states.columns) if self.repeats else 0
+        carries = tuple(unused(f"states__carry{n}", known) for n in range(count))
+        later = calc("ge", Var(self.turn), 1)
+        return StateTile(
+            name, states, self.axes(), axis, self.form.reverse, self.inside, self.put, step.span, carries, later
+        )  # fmt: skip
 
     def kernel(self, k: Kernel) -> Kernel:
         tile = self.tile_of_states
@@ -127,7 +183,24 @@ class _Emitter:
         )
         if tile is not None:
             locals_ += (Buffer(tile.name, tile.of.dtype, tile.shape, Space.LOCAL, tile.span),)
+        if self.repeats:
+            carries = self.carried() if tile is None else tile.carried()
+            before, after = (tuple(x for c in carries for x in c.start()), tuple(x for c in carries for x in c.end()))
+            turns = Loop(self.turn, integer(0), integer(self.shape.count), Kind.SEQ, (*body, *after), k.span)
+            body = (*before, turns)
+            locals_ += tuple(c.local for c in carries)
         return Kernel(k.name, locals_, nest([x.block for x in self.rows], body), k.span)
+
+    def carried(self) -> list[Carry]:
+        """The values of the states after a tile."""
+        last = 0 if self.form.reverse else self.tile - 1
+        out = []
+        for s in self.stores:
+            if s.buffer in self.states:
+                dtype = self.program.buffer(s.buffer).dtype
+                value = Load(self.locals[s.buffer], self.here(), dtype, s.span)
+                out.append(Carry(self.carries[s.buffer], value, self.axes(), last))
+        return out
 
     def axes(self) -> list[tuple[str, int]]:
         """The axes of a tile."""
@@ -143,13 +216,49 @@ class _Emitter:
         if self.tile_of_states is not None and s.buffer in self.rows_of:
             out = list(self.tile_of_states.taken(self.rows_of[s.buffer], target))
         else:
-            out = [self.tiled(Store(target, index, self.put(s.value), self.inside, s.span), scanned)]
+            plain = scanned and self.repeats and not self.forgets(s)
+            value = self.stepped(s) if plain else self.put(s.value)
+            guard = self.inside
+            if held and self.repeats:  # a local that keeps elements of the tile before would be another register
+                value, guard = value if plain else self.shown(value), None
+            out = [self.tiled(Store(target, index, value, guard, s.span), scanned)]
         if held and s.buffer in self.stored:
-            value: Expr = Load(target, index, self.program.buffer(s.buffer).dtype, s.span)
+            value = Load(target, index, self.program.buffer(s.buffer).dtype, s.span)
             if value.dtype is not value.dtype.compute:
                 value = Op("cast", (value,), value.dtype.compute, s.span)
             out.append(self.tiled(Store(s.buffer, self.place(s), value, self.inside, s.span), False))
         return out
+
+    def before(self, s: Store) -> Load:
+        """The state of ``s`` after the step before."""
+        (found,) = {ld for ld in loads(s.value) if ld.buffer == s.buffer}
+        return found
+
+    def forgets(self, s: Store) -> bool:
+        """Whether a step after the first one may leave out the state of ``s`` by a condition."""
+        found = left_out(s.value, self.before(s)) if s.value.dtype.is_float else None
+        return found is not None and simplify(found, {self.form.step.var: (1, self.steps - 1)}) != FALSE
+
+    def stepped(self, s: Store) -> Expr:
+        """The value of a state, as a factor of the state before and what does not depend on it.
+
+        No state is before the first step, so that its factor may be any number.
+        """
+        before, dtype = self.before(s), s.value.dtype
+        factor = linear_part(s.value, before, number(1, dtype))
+        rest = other_part(s.value, before)
+        assert factor is not None, "the states of a scan are linear"
+        factor, state = after_first(factor, {self.form.step.var: (1, self.steps - 1)}), self.put(before)
+        rest = None if rest is None else without_terms(rest, factor)
+        moved = state if factor == number(1, dtype) else Op("mul", (self.shown(self.put(factor)), state), dtype)
+        if rest is None or rest == number(0, dtype):
+            return moved
+        return Op("add", (moved, self.shown(self.put(rest))), dtype)
+
+    def shown(self, e: Expr) -> Expr:
+        """``e`` where a position of the tile is that of a step; 0 elsewhere."""
+        known = self.inside is None or not (free_vars(e) or loads(e))
+        return e if known else calc("select", self.inside, e, number(0, e.dtype))
 
     def tiled(self, s: Store, scanned: bool) -> Stmt:
         axes = self.axes()
@@ -172,6 +281,11 @@ class _Emitter:
             if ld.buffer in self.written:
                 back = steps_back(self.form, self.written, ld)
                 at = (*self.here()[:-1], before) if back else self.here()
-                moved[substitute(ld, self.env)] = Load(self.locals[ld.buffer], at, ld.dtype, ld.span)
+                state: Expr = Load(self.locals[ld.buffer], at, ld.dtype, ld.span)
+                if back and self.repeats:
+                    carry = Load(self.carries[ld.buffer], self.here()[:-1], ld.dtype, ld.span)
+                    state = calc("select", self.follows(), state, carry)
+                moved[substitute(ld, self.env)] = state
         made = rewrite(substitute(e, self.env), moved.get)
-        return simplify(made, {self.form.step.var: (0, self.steps - 1)})
+        last = self.tile if self.repeats else self.steps
+        return simplify(made, {self.form.step.var: (0, last - 1)})

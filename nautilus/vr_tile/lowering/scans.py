@@ -18,7 +18,7 @@ from nautilus.core.index.linear import linear
 from nautilus.core.index.prefixes import Prefix, only_prefix
 from nautilus.core.index.simplify import FALSE, simplify
 from nautilus.core.records import dataclass
-from nautilus.scalar.analysis.states.linear_states import left_out, linear_part, other_part, without_zeros
+from nautilus.scalar.analysis.states.linear_states import after_first, left_out, linear_part, other_part, without_zeros
 from nautilus.scalar.ir import Store
 from nautilus.vr_tile.ir import Value
 from nautilus.vr_tile.lowering.build import Builder
@@ -74,9 +74,8 @@ def steps_of(s: Store, axis: str, size: int) -> Steps | None:
     if factor is None:
         return None
     forgets = left_out(s.value, before) if dtype.is_float else None
-    later = {axis: (1, size - 1)} if not reverse else {}
-    if not loads(factor):
-        factor = simplify(factor, later)
+    later = {axis: (0, size - 2) if reverse else (1, size - 1)}
+    factor = after_first(factor if loads(factor) else simplify(factor, later), later)
     if forgets is not None and (forgets := simplify(forgets, later)) != FALSE:
         factor = calc("select", forgets, Const(float("inf"), dtype), factor)
     rest = other_part(s.value, before)
@@ -93,7 +92,10 @@ def recurrence(b: Builder, s: Store, names: Sequence[str], axis: str, states: st
     found = steps_of(s, axis, b.axes[axis].size)
     if found is None:
         raise UnsupportedError("a scan that is no linear recurrence of whole rows", s.buffer, s.span)
-    rest, by = b.spread(b.value(found.rest), names), b.value(found.factor)
+    rest = b.spread(b.value(found.rest), names)
+    if found.factor == number(1, s.value.dtype):
+        return b.scan("sum", rest, (axis, axis), found.reverse, False)
+    by = b.value(found.factor)
     return b.recurrence(rest, by, axis, found.reverse, s.buffer)
 
 

@@ -174,6 +174,7 @@ def _print_recurrence(s: _Recurrence, by: ma.Frag) -> None:
     w, levels = s.w, s.levels
     steady = _steady_totals, _steady_lanes, _steady_warps
     totals, lanes, warps = steady if s.is_steady else (_totals, _map_lanes, _map_warps)
+    warps = warps if levels.whole_lanes else _warps_in_order
     with w.braces(""):
         w.line(f"{s.ctype} scan_factor[{levels.totals}], scan_rest[{levels.totals}];")
         w.line(f"{s.ctype} scan_before_factor[{levels.totals}], scan_before_rest[{levels.totals}];")
@@ -333,6 +334,44 @@ def _map_warps(s: _Recurrence) -> None:
         s.follow("scan_earlier", "scan_own")
         w.line(f"scan_before_factor[{t}] = scan_own_factor;")
         w.line(f"scan_before_rest[{t}] = scan_own_rest;")
+
+
+def _warps_in_order(s: _Recurrence) -> None:
+    """:func:`_map_warps` where the lanes of a warp have other elements too: each thread reads the maps of all warps.
+
+    They are combined one after another.
+    """
+    w, d = s.w, s.levels.warps
+    count = s.levels.totals
+    s.print_scratch()
+    with w.registers("t", count) as t:
+        if not s.is_steady:
+            w.line(f"{scratch_element(w, w.warp, 2 * count, t)} = scan_factor[{t}];")
+        w.line(f"{scratch_element(w, w.warp, 2 * count, f'({t} + {count})')} = scan_rest[{t}];")
+    w.line("__syncthreads();")
+    w.line(f"const int scan_warp_place = {s.place(w.warp, d)};")
+    w.line(f"const int scan_first_warp = {w.warp} - {times(digit_text(w.warp, d.step, d.size, False), d.step)};")
+    with w.registers("t", count) as t:
+        w.line(f"{s.ctype} scan_earlier_factor = 1, scan_earlier_rest = 0, scan_every_factor = 1, scan_every_rest = 0;")
+        for n in range(d.size):
+            at = (d.size - 1 - n if s.op.reverse else n) * d.step
+            warp = f"(scan_first_warp + {at})" if at else "scan_first_warp"
+            factor = f"scan_factor[{t}]" if s.is_steady else scratch_element(w, warp, 2 * count, t)
+            rest = scratch_element(w, warp, 2 * count, f"({t} + {count})")
+            with w.braces(""):
+                w.line(f"{s.ctype} scan_part_factor = {factor}, scan_part_rest = {rest};")
+                if n:
+                    for part in ("factor", "rest"):
+                        every, earlier = f"scan_every_{part}", f"scan_earlier_{part}"
+                        w.line(f"{earlier} = scan_warp_place == {n} ? {every} : {earlier};")
+                    s.follow("scan_every", "scan_part")
+                w.line("scan_every_factor = scan_part_factor;")
+                w.line("scan_every_rest = scan_part_rest;")
+        w.line(f"{s.ctype} scan_own_factor = scan_before_factor[{t}], scan_own_rest = scan_before_rest[{t}];")
+        s.follow("scan_earlier", "scan_own")
+        for part in ("factor", "rest"):
+            w.line(f"scan_before_{part}[{t}] = scan_own_{part};")
+            w.line(f"scan_{part}[{t}] = scan_every_{part};")
 
 
 def _read_warps(s: _Recurrence) -> None:

@@ -40,6 +40,21 @@ class StateScan(Scan):
         """Numbers of a warp in the scratch."""
         return self.matrix.exchanged(self.levels.totals)
 
+    def partial(self, warp: str, number: str) -> str:
+        """The element of the scratch with a number of ``warp``: of each lane, where lanes have other elements."""
+        at = f"{warp} * {self.each} + {number}"
+        return f"partial[{at}]" if self.levels.whole_lanes else f"partial[({at}) * 32 + {self.w.lane}]"
+
+    def flag(self, warp: str) -> str:
+        """The number of the element of the scratch that says that ``warp`` met too large a number."""
+        at = f"{warp} * {self.each} + {self.each - 1}"
+        return at if self.levels.whole_lanes else f"({at}) * 32"
+
+    @property
+    def writes(self) -> str:
+        """The condition under which a lane writes numbers of its warp; "" where all do."""
+        return f"{self.w.lane} == 0" if self.levels.whole_lanes else ""
+
     @property
     def split(self) -> bool:
         """Whether threads share the steps."""
@@ -277,13 +292,16 @@ def _warps(s: StateScan) -> None:
     w, d, size = s.w, s.levels.warps, s.matrix.size
     count = size if s.matrix.steady else size * (size + 1)
     s.print_scratch()
-    with w.braces(f"if ({w.lane} == 0)"), w.registers("t", s.levels.totals) as t:
+    with w.braces(f"if ({s.writes})" if s.writes else ""), w.registers("t", s.levels.totals) as t:
         m, v = s.kept("all", t, not s.matrix.steady)
         for n, value in enumerate((*m, *v)):
-            w.line(f"partial[{w.warp} * {s.each} + {_at(t, count, n)}] = {value};")
+            w.line(f"{s.partial(w.warp, _at(t, count, n))} = {value};")
     w.line("__syncthreads();")
     w.line(f"const int scan_warp_place = {s.place(w.warp, d)};")
     w.line(f"const int scan_first_warp = {w.warp} - {times(digit_text(w.warp, d.step, d.size, False), d.step)};")
+    if not s.levels.whole_lanes:
+        _warps_in_order(s, count)
+        return
     turned = f"({d.size - 1} - {w.lane})" if s.op.reverse else w.lane
     w.line(f"const int scan_read_warp = {w.lane} < {d.size} ? scan_first_warp + {times(turned, d.step)} : {w.warp};")
     with w.registers("t", s.levels.totals) as t:
@@ -316,6 +334,38 @@ def _warps(s: StateScan) -> None:
             s.raise_to("scan_whole", d.size, "scan_all")
             s.assign(s.elements("scan"), s.elements("scan_all"))
         s.keep("scan", "all", t)
+
+
+def _warps_in_order(s: StateScan, count: int) -> None:
+    """The map before each warp, and that of all, where each thread combines those of all warps one after another."""
+    w, d = s.w, s.levels.warps
+    with w.registers("t", s.levels.totals) as t:
+        own = s.kept("all", t)[0]
+        s.declare([*s.elements("scan_earlier"), *s.vector("scan_earlier")], [*s.identity(), *("0" for _ in s.columns)])
+        every = [*s.elements("scan_every"), *s.vector("scan_every")]
+        w.line(f"{s.ctype} {', '.join(every)};")
+        for n in range(d.size):
+            at = (d.size - 1 - n if s.op.reverse else n) * d.step
+            warp = f"(scan_first_warp + {at})" if at else "scan_first_warp"
+            read = [s.partial(warp, _at(t, count, k)) for k in range(count)]
+            values = [*own, *read] if s.matrix.steady else read
+            with w.braces(""):
+                s.declare([*s.elements("scan_part"), *s.vector("scan_part")], values)
+                if n == 0:
+                    s.assign(every, [*s.elements("scan_part"), *s.vector("scan_part")])
+                    continue
+                s.assign([*s.elements("scan_earlier"), *s.vector("scan_earlier")], every, f"scan_warp_place == {n}")
+                after = s.applied("scan_part", s.vector("scan_every"), s.vector("scan_part"))
+                s.assign(every, [*s.product("scan_part", "scan_every"), *after])
+        s.load("scan_before", "before", t)
+        s.assign(
+            [*s.elements("scan_before"), *s.vector("scan_before")],
+            [*s.product("scan_before", "scan_earlier"),
+             *s.applied("scan_before", s.vector("scan_earlier"), s.vector("scan_before"))],
+        )  # fmt: skip
+        _note_large(s, "scan_before")
+        s.keep("scan_before", "before", t)
+        s.keep("scan_every", "all", t)
 
 
 def _steady_warps(s: StateScan) -> None:
@@ -368,9 +418,9 @@ def _one_by_one(s: StateScan) -> None:
     w.line(f"bool scan_odd = __any_sync({_ALL}, !(scan_large <= {largest} && scan_check == 0)) != 0;")
     if warps.size > 1:
         count = w.layout(s.op.arg).warps
-        w.line(f"if ({w.lane} == 0) partial[{w.warp} * {s.each} + {s.each - 1}] = scan_odd ? 1 : 0;")
+        w.line(f"if ({w.lane} == 0) partial[{s.flag(w.warp)}] = scan_odd ? 1 : 0;")
         w.line("__syncthreads();")
-        read = f"{w.lane} < {count} && partial[{w.lane} * {s.each} + {s.each - 1}] != 0"
+        read = f"{w.lane} < {count} && partial[{s.flag(w.lane)}] != 0"
         w.line(f"scan_odd = __any_sync({_ALL}, {read}) != 0;")
     with w.braces("if (scan_odd)"):
         s.declare(s.vector("scan_carry"), ["0" for _ in s.columns])
@@ -413,11 +463,11 @@ def _lane_by_lane(s: StateScan, t: str, *first: str) -> None:
 def _hand_over(s: StateScan) -> None:
     """Give the states after the steps of warp ``i`` in the order of the scan to all warps."""
     w, d = s.w, s.levels.warps
-    with w.braces(f"if (scan_warp_place == i && {w.lane} == 0)"):
+    with w.braces(f"if (scan_warp_place == i{s.writes and f' && {s.writes}'})"):
         for n, carry in enumerate(s.vector("scan_carry")):
-            w.line(f"partial[{w.warp} * {s.each} + {n}] = {carry};")
+            w.line(f"{s.partial(w.warp, str(n))} = {carry};")
     w.line("__syncthreads();")
     turned = f"({d.size - 1} - i)" if s.op.reverse else "i"
     for n, carry in enumerate(s.vector("scan_carry")):
-        w.line(f"{carry} = partial[(scan_first_warp + {times(turned, d.step)}) * {s.each} + {n}];")
+        w.line(f"{carry} = {s.partial(f'(scan_first_warp + {times(turned, d.step)})', str(n))};")
     w.line("__syncthreads();")

@@ -6,6 +6,7 @@ A map is a pair of arrays over [warp, lane, total], with further dimensions for 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -42,12 +43,16 @@ def over_lanes(total: Map, digit: Digit, reverse: bool, none: Map, follow: Follo
     return _chosen(at[None, :] >= 1, earlier(total, 1), none), (total[0][:, last], total[1][:, last])
 
 
-def over_warps(maps: Sequence[Map], at: Ints, before: Map, none: Map, follow: Follow) -> tuple[Map, Map]:
+def over_warps(
+    maps: Sequence[Map], at: Ints, before: Map, none: Map, follow: Follow, by_lanes: bool
+) -> tuple[Map, Map]:  # fmt: skip
     """The map before each lane, also in the warps before its own, and that of all warps.
 
     ``maps``: of the warps in the order of the scan; ``at``: the place of each warp in it; ``before``: within a warp.
+    ``by_lanes``: the lanes of a warp combine those of all warps; else each thread does, one after another.
     """
-    found, distance = list(maps), 1
+    found = list(maps) if by_lanes else list(accumulate(maps, follow))
+    distance = 1 if by_lanes else len(found)
     while distance < len(found):
         found = [follow(found[n - distance], m) if n >= distance else m for n, m in enumerate(found)]
         distance *= 2

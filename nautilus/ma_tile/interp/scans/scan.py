@@ -105,7 +105,7 @@ def _stepped(run: BlockRun, ctx: Context, op: ScanOp, by: Frag, levels: ScanLeve
         if levels.warps.size > 1:  # the factors lie before the rests in the scratch of a warp
             parts, at = _exchanged(run, ctx, op, levels, np.concatenate(total, axis=2))
             maps = [(x[..., : levels.totals], x[..., levels.totals :]) for x in parts]
-            before, total = over_warps(maps, at, before, none, _after)
+            before, total = over_warps(maps, at, before, none, _after, levels.whole_lanes)
         result, carry = np.empty_like(x), none[1][..., 0]
         for n in range(total[0].shape[-1]):
             carry = np.zeros_like(carry) if n % levels.high.size == 0 else carry

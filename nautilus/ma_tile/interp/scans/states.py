@@ -3,9 +3,10 @@
 A map of steps is the matrix [.., row, column] and the vector [.., row] that they make of the states before them.  In
 step 3 of :mod:`nautilus.ma_tile.ir.scan`, warp w writes the numbers of its totals to elements ``w * exchanged ..`` of
 the scratch buffer, those of one total after those of the one before: the matrix, unless all steps have one, and the
-vector.  When all states are computed, each warp writes to its last element whether it met a number that is not finite,
-or too large an element of a matrix, and after a second barrier it reads those of all warps.  Where one did, the steps
-follow again one after another.
+vector.  Where the lanes of a warp have other elements too, each of these numbers has 32 elements, one for each lane.
+When all states are computed, each warp writes to its last element whether it met a number that is not finite, or too
+large an element of a matrix, and after a second barrier it reads those of all warps.  Where one did, the steps follow
+again one after another.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ def _combined(run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, s: _S
     if levels.lanes.size > 1:
         before, total = over_lanes(total, levels.lanes, op.reverse, none, s.follow)
     if levels.warps.size > 1:
-        before, total = over_warps(*_of_warps(run, ctx, op, levels, s, total), before, none, s.follow)
+        before, total = over_warps(
+            *_of_warps(run, ctx, op, levels, s, total), before, none, s.follow, levels.whole_lanes
+        )
     made, high = np.empty_like(s.rests), levels.high.size
     carry = np.zeros_like(total[1][:, :, 0])
     for t in range(shape[2]):
@@ -113,9 +116,9 @@ def _combined(run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, s: _S
     large = ~(np.abs(total[0]) <= LARGEST_FACTOR).all() | ~(np.abs(before[0]) <= LARGEST_FACTOR).all()
     odd = np.asarray([bool(large) or not np.isfinite(made[w]).all() for w in range(shape[0])])
     if levels.warps.size > 1:
-        _write(run, ctx, op, odd.astype(made.dtype)[:, None], s.matrix.exchanged(shape[2]) - 1)
-        found = _read(run, ctx, op, levels, s.matrix.exchanged(shape[2]) - 1, 1)[0]
-        odd = np.stack([f[..., 0] != 0 for f in found])
+        _write(run, ctx, op, odd.astype(made.dtype)[:, None, None], s.matrix.exchanged(shape[2]) - 1)
+        found = _read(run, ctx, op, levels, s.matrix.exchanged(shape[2]) - 1, 1, 1)[0]
+        odd = np.stack([f[:, 0, 0] != 0 for f in found])
     return made, bool(odd.any())
 
 
@@ -125,46 +128,51 @@ def _of_warps(
     """The maps of the warps in the order of the scan, and the place of each warp in it."""
     shape, size = total[1].shape, s.matrix.size
     parts = [total[1]] if s.matrix.steady else [total[0].reshape(*shape[:3], -1), total[1]]
-    numbers = np.concatenate(parts, axis=-1)[:, 0].reshape(shape[0], -1)
+    lanes = 1 if levels.whole_lanes else 32
+    numbers = np.concatenate(parts, axis=-1)[:, :lanes].reshape(shape[0], lanes, -1)
     _write(run, ctx, op, numbers, 0)
-    found, at = _read(run, ctx, op, levels, 0, numbers.shape[1])
+    found, at = _read(run, ctx, op, levels, 0, numbers.shape[2], lanes)
     maps = []
     for part in found:
-        part = part.reshape(shape[0], 1, shape[2], -1)
+        part = part.reshape(shape[0], lanes, shape[2], -1)
         matrix = total[0] if s.matrix.steady else part[..., :-size].reshape(*part.shape[:3], size, size)
         maps.append((np.broadcast_to(matrix, total[0].shape), np.broadcast_to(part[..., -size:], shape)))
     return maps, at
 
 
 def _write(run: BlockRun, ctx: Context, op: ScanOp, numbers: Array, at: int) -> None:
-    """Lane 0 of each warp writes its ``numbers`` from element ``at`` of the warp on; all threads meet."""
-    address = _address(run, ctx, op, np.arange(len(numbers)), at, numbers.shape[1])
-    bits = encode(numbers[:, None], op.result.type.dtype)
-    run.shared.store(ctx.actor.clock, address, bits, ctx.threads[:, :1], run.op_number(op))
+    """The first lanes of each warp write their ``numbers`` from element ``at`` of the warp on; all threads meet."""
+    warps, lanes, count = numbers.shape
+    address = _address(run, ctx, op, np.arange(warps), at, count, lanes)
+    bits = encode(numbers, op.result.type.dtype)
+    run.shared.store(ctx.actor.clock, address, bits, ctx.threads[:, :lanes], run.op_number(op))
     run.barriers.complete([ctx.actor])
 
 
-def _read(run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, at: int, count: int) -> tuple[list[Array], Ints]:
-    """The numbers of the warps in the order of the scan, for each warp, and its place in it."""
+def _read(
+    run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, at: int, count: int, lanes: int
+) -> tuple[list[Array], Ints]:  # fmt: skip
+    """The numbers of the warps in the order of the scan, for each warp and its first lanes, and its place in it."""
     dtype, digit = op.result.type.dtype, levels.warps
     warp = np.arange(len(ctx.threads))
     own = place(warp, digit, op.reverse)
     first, out = warp - warp // digit.step % digit.size * digit.step, list[Array]()
     for n in range(digit.size):
         other = first + (digit.size - 1 - n if op.reverse else n) * digit.step
-        address = _address(run, ctx, op, other, at, count)
-        bits = run.shared.load(ctx.actor.clock, address, dtype.bytes, ctx.threads[:, :1], run.op_number(op))
-        out.append(np.asarray(decode(bits, dtype))[:, 0])
+        address = _address(run, ctx, op, other, at, count, lanes)
+        bits = run.shared.load(ctx.actor.clock, address, dtype.bytes, ctx.threads[:, :lanes], run.op_number(op))
+        out.append(np.asarray(decode(bits, dtype)))
     return out, own
 
 
-def _address(run: BlockRun, ctx: Context, op: ScanOp, warp: Ints, at: int, count: int) -> Ints:
+def _address(run: BlockRun, ctx: Context, op: ScanOp, warp: Ints, at: int, count: int, lanes: int) -> Ints:
     if op.scratch is None:
         raise Fault("layout", "warps split a scanned axis and there is no scratch buffer")
     found = state_levels(run.machine.layout(op.arg.layout), op.axis, op.states or "")
     assert found is not None
     each, buffer = state_matrix(op).exchanged(found[0].totals), run.machine.smem(op.scratch)
     element = warp[:, None, None] * each + at + np.arange(count)
+    element = element if found[0].whole_lanes else element * 32 + np.arange(lanes)[:, None]
     return run.origin(ctx) + buffer.offset + linear(buffer, element)
 
 

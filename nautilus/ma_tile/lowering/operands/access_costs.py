@@ -41,6 +41,7 @@ from nautilus.vr_tile.ir import (
     LoadOp,
     MapOp,
     ReduceOp,
+    ScanOp,
     StoreOp,
     TileKernel,
     results,
@@ -104,7 +105,7 @@ def collect(
             continue
         type_, buffer = op.result.type if isinstance(op, LoadOp) else op.value.type, buffers[op.buffer]
         axis = contiguous_axis(buffer, op.index, type_.names, refs)
-        limit = max(1, vector_bytes // buffer.dtype.bytes)
+        limit = max(1, _widest(kernel, axis, vector_bytes) // buffer.dtype.bytes)
         if axis is None and isinstance(op, LoadOp):
             strided = _strided(offset(buffer, op.index), type_.names, buffer.dtype.bytes)
             apart |= {x: min(n, apart.get(x, n)) for x, n in strided.items()}
@@ -135,6 +136,15 @@ def collect(
         _keyed(kernel, refs), frozenset(words), _costly(kernel), _sharing(kernel, buffers, refs, reduced),
         SHARED if shared else 32, _terms(kernel, reduced) if shared else frozenset(), frozenset(sliding), shifts,
     )  # fmt: skip
+
+
+def _widest(kernel: TileKernel, axis: str | None, vector_bytes: int) -> int:
+    """The bytes of the widest vector along ``axis``.
+
+    Across the steps of a recurrence, lanes have a word each: fewer lanes along the steps exchange their maps.
+    """
+    steps = {op.axis for op in walk_ops(kernel.body) if isinstance(op, ScanOp) and op.is_recurrence}
+    return min(vector_bytes, WORD) if steps and axis is not None and axis not in steps else vector_bytes
 
 
 def _held(

@@ -10,11 +10,25 @@ from __future__ import annotations
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Expr, Op
 from nautilus.core.index.sizes import blocks
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.states.exponents import LEAST
 
 AGAIN = 1024  # ends that run in chunks
 LENGTH = 64  # steps of such a chunk
 LAUNCHED = 45  # steps in the time of two more launches
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Predicted microseconds of the ``whole`` recurrence, of its ``memory`` alone, and ``cut`` into chunks.
+
+    ``length``: the steps of a chunk; 0 where there are too few.
+    """
+
+    whole: float
+    memory: float
+    cut: float
+    length: int
 
 
 def steps_in_a_row(chunks: int) -> int:

@@ -28,6 +28,7 @@ from nautilus.scalar.analysis.states.linear_states import (
     linear_part,
     linear_states,
     other_part,
+    states_in_order,
     steps_back,
     within_step,
     without_zeros,
@@ -85,8 +86,12 @@ class CoupledStates:
 
 
 def states_apart(form: Form) -> tuple[State, ...] | None:
-    """The states of a recurrence that do not need each other, and that no other tensor reads at an earlier step."""
+    """The states of a recurrence that do not need each other, and that no other tensor reads at an earlier step.
+
+    A state may read those that are stored before it at its own step: their scans come first.
+    """
     found, written = linear_states(form), {s.buffer: s.index for _, s in statements(form.step.body)}
+    found = found if found is not None else states_in_order(form)
     for _, s in statements(form.step.body) if found is not None else ():
         own = s.buffer if any(x.name == s.buffer for x in found or ()) else None
         reads = [ld for e in expressions(s) for ld in loads(e) if ld.buffer in written and ld.buffer != own]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from nautilus.core.expr.build import calc, number
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, loads, rewrite, substitute, walk
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import Ranges, simplify
 from nautilus.core.index.sizes import as_extent, at_most
@@ -48,6 +48,12 @@ class State:
         made = linear_part(self.value, self.before, x)
         assert made is not None
         return made
+
+    @property
+    def names(self) -> set[str]:
+        """The tensors and the scalars in the factor."""
+        factor = self.factor(number(1, self.value.dtype))
+        return {ld.buffer for ld in loads(factor)} | {e.name for e in walk(factor) if isinstance(e, Param)}
 
     @property
     def rest(self) -> Expr:
@@ -171,6 +177,22 @@ def linear_states(form: Form, known: Collection[str] = ()) -> tuple[State, ...] 
     found = [_state(form, stores, name, known) for name in sorted(names) if name in stores]
     states = tuple(x for x in found if x is not None)
     return states if states and len(states) == len(names) else None
+
+
+def states_in_order(form: Form) -> tuple[State, ...] | None:
+    """The states of a recurrence, where those that are stored earlier in a step are numbers to the later ones.
+
+    None where one is not linear, or reads another one at an earlier step.
+    """
+    stores = {s.buffer: (loops, s) for loops, s in map(_elementwise, nests(form.step.body)) if s is not None}
+    found = list[State]()
+    for name, (_, s) in stores.items():
+        if any(ld.buffer == name for ld in loads(s.value)):
+            state = _state(form, stores, name, {x.name for x in found})
+            if state is None:
+                return None
+            found.append(state)
+    return tuple(found) or None
 
 
 def steps_back(form: Form, written: Mapping[str, tuple[Expr, ...]], ld: Load) -> int | None:
@@ -332,6 +354,33 @@ def without_zeros(e: Expr) -> Expr:
             case Op(op="add" | "sub", args=(a, Const(value=0.0))):
                 return a
             case Op(op="add", args=(Const(value=0.0), a)):
+                return a
+        return None
+
+    return rewrite(e, rule)
+
+
+def without_terms(e: Expr, factor: Expr) -> Expr:
+    """``e`` without terms of ``factor`` times 0, beside ``factor`` times a state: each is NaN where ``factor`` is."""
+
+    def rule(n: Expr) -> Expr | None:
+        match n:
+            case Op(op="mul", args=(a, Const(value=0.0))) | Op(op="mul", args=(Const(value=0.0), a)) if a == factor:
+                return number(0, n.dtype)
+        return None
+
+    return without_zeros(rewrite(without_zeros(e), rule))
+
+
+def after_first(e: Expr, later: Ranges) -> Expr:
+    """``e`` with choices between numbers that the position alone decides as they are at ``later`` positions."""
+
+    def rule(n: Expr) -> Expr | None:
+        match n:
+            case Op(op="select", args=(c, a, b)) if isinstance(decided := simplify(c, later), Const):
+                chosen = a if decided.value else b
+                return chosen if isinstance(chosen, Const) else None
+            case Op(op="mul", args=(a, Const(value=1))) | Op(op="mul", args=(Const(value=1), a)):
                 return a
         return None
 

@@ -43,13 +43,11 @@ from nautilus.core.expr.nodes import (
     Expr,
     Load,
     Op,
-    Param,
     Var,
     free_vars,
     loads,
     rewrite,
     substitute,
-    walk,
 )
 from nautilus.core.index.divisors import divisor
 from nautilus.core.index.simplify import simplify
@@ -61,7 +59,7 @@ from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import FencedSteps, Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of, writes_of
-from nautilus.scalar.analysis.states.chunk_steps import AGAIN, kept, steps_in_a_row
+from nautilus.scalar.analysis.states.chunk_steps import AGAIN, Times, kept, steps_in_a_row
 from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, reductions, steps_back
 from nautilus.scalar.analysis.states.recurrences import ISSUES, RATE, Form, form_of, read_slots, step_slots
 from nautilus.scalar.analysis.states.references import below_reference
@@ -135,19 +133,13 @@ def fenced(program: Program, spec: Promises | None) -> tuple[FencedSteps, ...]:
         given = promised_ranges(spec)
         open_ = [s for s in states if not bounded(program, form, s, given)]
         known = {b.name for b in program.buffers if b.space is Space.INPUT} | {p.name for p in program.params}
-        names = {n for s in open_ for n in _names(s)} & known
+        names = {n for s in open_ for n in s.names} & known
         unit = given | dict.fromkeys(names, (-1.0, 1.0))
         if open_ and all(bounded(program, form, s, unit) for s in open_):
             (first, *_) = open_
             steps = extent(form.step) or 0
             out.append(FencedSteps(first.name, tuple(sorted(names)), first.store.span, steps, length))
     return tuple(out)
-
-
-def _names(state: State) -> set[str]:
-    """The tensors and the scalars in the factor of ``state``."""
-    factor = state.factor(number(1, state.value.dtype))
-    return {ld.buffer for ld in loads(factor)} | {e.name for e in walk(factor) if isinstance(e, Param)}
 
 
 def bounded(program: Program, form: Form, state: State, given: Mapping[str, tuple[float, float]]) -> bool:
@@ -178,10 +170,16 @@ def _certificate(state: State) -> Certificate:
 
 def chunk_length(program: Program, form: Form, states: Sequence[State | Filter]) -> int:
     """The steps of a chunk; 0 where the recurrence is faster as it is, or sizes are not known."""
+    found = times(program, form, states)
+    return found.length if found.cut < GAIN * found.whole else 0
+
+
+def times(program: Program, form: Form, states: Sequence[State | Filter]) -> Times:
+    """The predicted times of a recurrence with ``states``."""
     size = sized(form.step)
     steps = size if isinstance(size, int) else min(large(size), MANY)
     if steps < 4:
-        return 0
+        return Times(0.0, 0.0, 0.0, 0)
     volume = {
         b.name: b.dtype.bytes * prod(steps if n == size else nominal(n) for n in b.shape) for b in program.buffers
     }
@@ -204,7 +202,7 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     whole = max(steps * latency, work, bytes_ / RATE)
     ends = sum(volume[s.name] // steps for s in states) * chunks * _ENDS
     cut = (2 * length + in_a_row(chunks)) * latency + 2 * LAUNCH + max(2 * work, (bytes_ + again + ends) / RATE)
-    return length if cut < GAIN * whole else 0
+    return Times(whole, bytes_ / RATE, cut, length)
 
 
 def sized(loop: Loop) -> Extent:

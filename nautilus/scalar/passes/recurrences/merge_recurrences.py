@@ -26,8 +26,8 @@ from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of, writes_of
 from nautilus.scalar.analysis.states.coupled_states import states_apart
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, expressions, statements
-from nautilus.scalar.passes.recurrences.scan_tiles import fits_tile
+from nautilus.scalar.analysis.states.scan_tile import ROW, fits_tile, scan_tile
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, expressions, extent, statements
 from nautilus.scalar.rewriting import nest, substituted
 from nautilus.scalar.rewriting.recurrence_scans import scan_form
 
@@ -44,7 +44,7 @@ class MergeRecurrences:
     def apply(self, program: Program) -> Program:
         """The program with fewer recurrences."""
         kernels = program.kernels
-        while (made := _merged(kernels)) is not None:
+        while (made := _merged(program, kernels)) is not None:
             kernels = made
         return replace(program, kernels=kernels) if kernels != program.kernels else program
 
@@ -73,24 +73,27 @@ def _steps(k: Kernel) -> _Steps | None:
     return _Steps(tuple(shared), step)
 
 
-def _merged(kernels: Sequence[Kernel]) -> tuple[Kernel, ...] | None:
+def _merged(program: Program, kernels: Sequence[Kernel]) -> tuple[Kernel, ...] | None:
     """``kernels`` with the first two recurrences that can be merged as one; None where there are none."""
     found = {n: steps for n, k in enumerate(kernels) if is_recurrence(k) and (steps := _steps(k)) is not None}
     for n, m in combinations(found, 2):
-        made = _pair(kernels, n, m, found[n], found[m])
+        made = _pair(program, kernels, n, m, (found[n], found[m]))
         if made is not None:
             return made
     return None
 
 
-def _pair(kernels: Sequence[Kernel], n: int, m: int, first: _Steps, second: _Steps) -> tuple[Kernel, ...] | None:
+def _pair(
+    program: Program, kernels: Sequence[Kernel], n: int, m: int, steps: tuple[_Steps, _Steps]
+) -> tuple[Kernel, ...] | None:  # fmt: skip
     """``kernels`` with those at ``n`` and ``m`` as one; None where they cannot be merged."""
     a, b = kernels[n], kernels[m]
+    first, second = steps
     alike = [(x.lo, x.hi) for x in first.loops] == [(x.lo, x.hi) for x in second.loops]
     if not alike or len(first.step.body) + len(second.step.body) > MOST or first.step.kind is not second.step.kind:
         return None
     scans = first.step.kind.is_scan
-    if scans and not (_share(a, b) and fits_tile(first.step, (*first.step.body, *second.step.body))):
+    if scans and not (_share(a, b) and _fits(first.step, (*first.step.body, *second.step.body))):
         return None
     if scans and not (_apart(a) and _apart(b)):
         return None
@@ -109,7 +112,21 @@ def _pair(kernels: Sequence[Kernel], n: int, m: int, first: _Steps, second: _Ste
     if scans and len(_directions(first.step.var, (*first.step.body, *body))) > 1:
         return None
     step = replace(first.step, body=(*first.step.body, *body))
-    return (*kernels[:n], *between, replace(b, body=nest(first.shared, (step,))), *later, *kernels[m + 1 :])
+    whole = replace(b, body=nest(first.shared, (step,)))
+    if scans and not _has_tile(program, whole):
+        return None
+    return (*kernels[:n], *between, whole, *later, *kernels[m + 1 :])
+
+
+def _fits(step: Loop, body: Sequence[Stmt]) -> bool:
+    """Whether a block has registers for the tensors of ``body``: those of a tile of as many steps as fit, or of all."""
+    return (extent(step) or 0) > ROW or fits_tile(step, body)
+
+
+def _has_tile(program: Program, scan: Kernel) -> bool:
+    """Whether ``scan`` has tiles, for which its tensors have one order in memory."""
+    form = scan_form(scan)
+    return form is not None and scan_tile(program, form) is not None
 
 
 def _directions(step: str, body: Sequence[Stmt]) -> set[int]:

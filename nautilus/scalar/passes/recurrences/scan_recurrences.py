@@ -1,4 +1,4 @@
-"""``scan-recurrences``: a recurrence that only combines its elements is a running result.
+"""``scan-recurrences``: a recurrence that only combines its elements is a running result, and the other way round.
 
 The recurrence ``h[t] = h[t - 1] + x[t]`` with ``h[0] = x[0]`` is ``h[t] = sum[u | u <= t](x[u])``, and so with ``max``,
 ``min``, ``and`` and ``or``, and with ``*`` of integers.  Running results are found in chunks that run at the same time
@@ -12,45 +12,149 @@ reads no element of the tensor; the first step has a value of its own, or the te
 at most the sum of the magnitudes of the terms of ``h[t]``, so that sums overflow only where these do.  A product of
 floats may overflow in parts, where the product of all steps does not, so it stays a recurrence; integers wrap in any
 order.  The same with the steps from the last one to the first: ``u >= t``.
+
+A running sum that would be found in chunks (``chunk-scans``), which read memory twice, is a recurrence where its steps
+are faster as tiles that follow each other (``scan-tiles``)::
+
+    y[t] = sum[u | u <= t](x[u])            y[t] = y[t - 1] + x[t] if t > 0 else x[t]
+
+The sum is in the type in which it is computed, and ``y`` is rounded from it.  Such recurrences stay what they are.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, substitute
+from nautilus.core.buffers import Space
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.build import calc, integer, number
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
 from nautilus.core.index.simplify import simplify
+from nautilus.core.index.sizes import extent_expr
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import COMPUTE_TYPES
 from nautilus.scalar.analysis.definitions import Def, is_recurrence
-from nautilus.scalar.analysis.states.recurrences import Form, form_of
+from nautilus.scalar.analysis.domains import prefix_of, running
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store, extent, statements
-from nautilus.scalar.rewriting import kernel_of
+from nautilus.scalar.passes.axes.chunk_scans import chunk_length
+from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of, nest, put_defs
+
+if TYPE_CHECKING:
+    from nautilus.scalar.analysis.states.recurrences import Form
 
 _COMBINERS = {"add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "all", "or": "any"}
 LEAST = 3  # steps
 
 
 @dataclass(frozen=True, slots=True)
-class ScanRecurrences:
-    """Make running results of the recurrences that are some."""
+class ScanRecurrences(CertifyingPass[Program]):
+    """Make running results of the recurrences that are some, and recurrences of running sums in chunks.
+
+    ``always``: also recurrences of sums whose tiles are not predicted to be faster.
+    """
+
+    always: bool = False
 
     name = "scan-recurrences"
     sees_recurrences = True
 
-    def apply(self, program: Program) -> Program:
-        """The program with definitions in the place of such recurrences; the same object where there are none."""
-        found = [_scan(program, k) if is_recurrence(k) else None for k in program.kernels]
-        if not any(found):
-            return program
-        kernels = tuple(kernel_of(d) if d else k for k, d in zip(program.kernels, found, strict=True))
-        return replace(program, kernels=kernels)
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program with each in its faster form; the same object where all are."""
+        found = [_scan(program, k) if self._scans(program, k) else None for k in program.kernels]
+        if any(found):
+            kernels = tuple(kernel_of(d) if d else k for k, d in zip(program.kernels, found, strict=True))
+            program = replace(program, kernels=kernels)
+        certificates: list[Certificate] = []
+        made = {d.name for d in found if d is not None}
+        for d in (d for d in find_defs(program).values() if d.name not in made):
+            scan = prefix_of(d) if d.op == "sum" and len(d.red) == 1 and d.at is None else None
+            if scan is None or running(d.guard, d.red[0], d.par) is None:
+                continue
+            if not (self.always or chunk_length(d, scan, d.red[0].extent)):
+                continue
+            new = _recurrence(program, d)
+            if new is not None and self._follows(*new):
+                program = new[0]
+                certificates.append(_certificate(d))
+        return program, tuple(certificates)
+
+    def _scans(self, program: Program, k: Kernel) -> bool:
+        return is_recurrence(k) and not self._follows(program, k)
+
+    def _follows(self, program: Program, k: Kernel) -> bool:
+        """Whether the steps of ``k`` are fastest as tiles that follow each other."""
+        # most programs have no recurrences and no long running sums, and load nothing of this
+        from nautilus.scalar.analysis.states.linear_states import after_first
+        from nautilus.scalar.analysis.states.recurrences import form_of
+        from nautilus.scalar.analysis.states.scan_tile import scan_tile
+        from nautilus.scalar.passes.recurrences.scan_tiles import LEAST as TILES
+        from nautilus.scalar.passes.recurrences.scan_tiles import ScanTiles, scan_states
+
+        form = form_of(k)
+        tile = None if form is None or (extent(form.step) or 0) < TILES else scan_tile(program, form)
+        if form is None or tile is None or (tile.count == 1 and tile.across is None):
+            return False
+        states, later = scan_states(form), {form.step.var: (1, (extent(form.step) or 0) - 1)}
+        ones = [after_first(s.factor(number(1, s.value.dtype)), later) for s in states or ()]
+        sums = bool(ones) and all(f == number(1, f.dtype) for f in ones)
+        return sums and ScanTiles(always=self.always).pays(program, form)
+
+
+def _recurrence(program: Program, d: Def) -> tuple[Program, Kernel] | None:
+    """``program`` with the steps of the running sum ``d``, and their kernel; None where sizes are not known."""
+    (u,), bound = d.red, running(d.guard, d.red[0], d.par)
+    assert bound is not None
+    t, reverse = bound
+    steps = u.extent
+    if not isinstance(steps, int) or any(not isinstance(a.extent, int) for a in d.par) or t.name in free_vars(d.value):
+        return None
+    same = d.buffer.dtype is d.value.dtype
+    name = d.name if same else fresh_name(program, f"{d.name}_running")
+    own = replace(d.buffer, name=name, dtype=d.value.dtype, space=Space.TEMP, view_of=None, strides=None)
+    place = calc("sub", steps - 1, Var(t.name)) if reverse else Var(t.name)
+
+    def at(position: Expr) -> Load:
+        return Load(name, tuple(position if a is t else Var(a.name) for a in d.par), d.value.dtype, d.span)
+
+    term = substitute(d.value, {u.name: place})
+    before = at(calc("add" if reverse else "sub", place, 1))
+    value = calc("select", calc("lt", integer(0), Var(t.name)), Op("add", (before, term), term.dtype), term)
+    loops = [Loop(a.name, integer(0), extent_expr(a.extent), Kind.PAR, (), d.span) for a in d.par if a is not t]
+    loops.append(Loop(t.name, integer(0), extent_expr(t.extent), Kind.SEQ, (), d.span))
+    kernel = Kernel(name, (), nest(loops, (Store(name, at(place).index, value, None, d.span),)), d.span)
+    mine = next(n for n, k in enumerate(program.kernels) if k.name == d.name)
+    if same:
+        kernels = (*program.kernels[:mine], kernel, *program.kernels[mine + 1 :])
+        return replace(program, kernels=kernels), kernel
+    rounded = replace(d, red=(), op=None, guard=None, value=at(Var(t.name)))
+    program = put_defs(program, d.name, (rounded,))
+    kernels = (*program.kernels[:mine], kernel, *program.kernels[mine:])
+    return replace(program, kernels=kernels, buffers=(*program.buffers, own)), kernel
+
+
+def _certificate(d: Def) -> Certificate:
+    """A running sum is that of the steps before and the term of its own."""
+    (u,), bound = d.red, running(d.guard, d.red[0], d.par)
+    assert bound is not None
+    t, reverse = bound
+    dtype = d.value.dtype
+
+    def over(guard: Expr | None) -> Expr:
+        return Reduce("sum", d.red, guard, d.value, dtype, d.span)
+
+    earlier, own = (calc(op, Var(u.name), Var(t.name)) for op in ("gt" if reverse else "lt", "eq"))
+    before, after = over(d.guard), Op("add", (over(earlier), over(own)), dtype)
+    proof = "a sum over a domain is the sum over the part of it before an element, and that element"
+    return Certificate("scan-recurrences", d.name, before, after, (), (), (), proof, d.span)
 
 
 def _scan(program: Program, k: Kernel) -> Def | None:
     """The running result that the recurrence ``k`` is; None where it is none."""
+    from nautilus.scalar.analysis.states.recurrences import form_of
+
     form = form_of(k)
     inner = [] if form is None else list(statements(form.step.body))
     if form is None or len(inner) != 1:

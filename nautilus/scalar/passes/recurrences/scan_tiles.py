@@ -1,10 +1,10 @@
-"""``scan-tiles``: linear recurrences along contiguous rows, each of which fits in a tile, become scans of tiles.
+"""``scan-tiles``: linear recurrences whose steps or positions are contiguous in memory become scans of tiles.
 
-The steps of a recurrence run one after another, and each lane reads a row of its own, so that neighbouring lanes read
-memory a row apart.  Where all states are linear (:mod:`nautilus.scalar.analysis.states.linear_states`),
-``h = a * h' + b``, steps are linear maps, which are combined in any order, as a running sum is.  This pass makes the
-loop over the steps a ``tile.seq`` loop, and ``tile-recurrences`` gives a block a tile of whole rows, whose tensors are
-read once.
+The steps of a recurrence run one after another, and each lane has a position of its own: few positions leave the GPU
+idle, and along contiguous rows neighbouring lanes read memory a row apart.  Where all states are linear
+(:mod:`nautilus.scalar.analysis.states.linear_states`), ``h = a * h' + b``, steps are linear maps, which are combined in
+any order, as a running sum is.  This pass makes the loop over the steps a ``tile.seq`` loop, and ``tile-recurrences``
+gives a block tiles of steps (:mod:`nautilus.scalar.analysis.states.scan_tile`), whose tensors are read once.
 
 A few states that need each other (:mod:`nautilus.scalar.analysis.states.coupled_states`) are elements of one vector,
 ``h = A * h' + b``: filters of several steps, rotations, a level and its trend.
@@ -15,39 +15,47 @@ step computes is elementwise, and it reads states of the same step alone.  Produ
 here, and have elements of at most ``LARGEST_FACTOR``; of other matrices nothing is known before the launch, and a block
 that finds a larger element, or what is not finite, computes one step after another.
 
-Profitability.  A row takes the time of its memory, where steps one after another take at least that of their latency.
+Profitability.  A row in one tile takes the time of its memory, where steps one after another take at least that of
+their latency.  Tiles one after another are taken where they are predicted to be faster than the steps and than chunks
+of steps: each takes :data:`TURN` at least, and all of them read and write memory once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from math import inf, prod
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Expr, Op, Var, free_vars, loads
-from nautilus.core.index.linear import linear
+from nautilus.core.expr.nodes import Op, loads
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.analysis.states.coupled_states import MOST as MOST_STATES
 from nautilus.scalar.analysis.states.coupled_states import CoupledStates, Row, coupled_states, may_combine, states_apart
-from nautilus.scalar.analysis.states.linear_states import State, steps_back
+from nautilus.scalar.analysis.states.linear_states import State, linear_states, steps_back
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, expressions, extent, statements
-from nautilus.scalar.passes.recurrences.chunk_recurrences import bounded
+from nautilus.scalar.analysis.states.scan_tile import BLOCKS, ROW, along_rows, fits_tile, scan_tile
+from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, expressions, extent, statements
+from nautilus.scalar.passes.recurrences.chunk_recurrences import GAIN, bounded, times
 from nautilus.scalar.rewriting import map_kernels, nest, with_body
+from nautilus.targets.memory_rates import LAUNCH
 
-LEAST, MOST = 64, 8192  # elements of a row
-HELD = 1 << 16  # elements of all tiles of a block: 128 registers of each of 512 threads
+LEAST = 64  # steps
+TURN = 1.5  # microseconds of a tile that follows another one: its barriers, and the latency of memory
+RESIDENT = 2  # blocks of a multiprocessor whose tiles follow each other at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class ScanTiles(CertifyingPass[Program]):
-    """Make scans of tiles; ``spec``: the Spec, whose facts bound inputs and scalars; ``least``: elements of a row."""
+    """Make scans of tiles; ``spec``: the Spec, whose facts bound inputs and scalars; ``least``: the fewest steps.
+
+    ``always``: also where tiles are not predicted to be faster.
+    """
 
     spec: Promises | None = None
     least: int = LEAST
+    always: bool = False
 
     name = "scan-tiles"
     sees_recurrences = True
@@ -59,7 +67,7 @@ class ScanTiles(CertifyingPass[Program]):
 
         def scanned(k: Kernel) -> Kernel:
             form = form_of(k) if is_recurrence(k) else None
-            if form is None or not self.least <= (extent(form.step) or 0) <= MOST or not along_rows(form):
+            if form is None or (extent(form.step) or 0) < self.least or not self.pays(program, form):
                 return k
             states, coupled = scan_states(form), coupled_scan(form)
             if states is not None and all(bounded(program, form, s, given) for s in states):
@@ -74,12 +82,27 @@ class ScanTiles(CertifyingPass[Program]):
         return map_kernels(program, scanned), tuple(certificates)
 
 
+    def pays(self, program: Program, form: Form) -> bool:
+        """Whether tiles are predicted to be faster than the steps as they are, and than chunks of them."""
+        tile = scan_tile(program, form)
+        if tile is None:
+            return False
+        if self.always or (tile.count == 1 and tile.across is None):
+            return True
+        states = linear_states(form)
+        found = times(program, form, states or ())
+        blocks = prod(extent(x) or 1 for x in form.shared if x is not tile.across)
+        if tile.across is not None:
+            blocks *= -(-(extent(tile.across) or 1) // tile.columns)
+        turns = tile.count * -(-blocks // (RESIDENT * BLOCKS))
+        cut = inf if states is None or not found.length else found.cut
+        return LAUNCH + max(turns * TURN, found.memory) < min(GAIN * found.whole, cut)
+
+
 def scan_states(form: Form) -> tuple[State, ...] | None:
     """The states of a recurrence whose steps are stores; None where it is no scan."""
     found = list(statements(form.step.body))
-    if not fits_tile(form.step, form.step.body) or any(
-        loops or not isinstance(s, Store) or s.guard is not None for loops, s in found
-    ):
+    if any(loops or not isinstance(s, Store) or s.guard is not None for loops, s in found):
         return None
     names = [s.buffer for _, s in found]
     return states_apart(form) if len(set(names)) == len(names) else None
@@ -87,7 +110,9 @@ def scan_states(form: Form) -> tuple[State, ...] | None:
 
 def coupled_scan(form: Form) -> CoupledStates | None:
     """The states of a recurrence that need each other, if its steps are a scan of them; None where they are none."""
-    found = coupled_states(form) if fits_tile(form.step, form.step.body, MOST_STATES) else None
+    steps = extent(form.step) or 0
+    fits = steps > ROW or not along_rows(form) or fits_tile(form.step, form.step.body, MOST_STATES)
+    found = coupled_states(form) if fits else None
     if found is None or not may_combine(found, form):
         return None
     own, steps = {r.store.buffer for r in found.rows if r.store}, [s for _, s in statements(form.step.body)]
@@ -95,33 +120,6 @@ def coupled_scan(form: Form) -> CoupledStates | None:
     others = (e for s in steps if s.buffer not in own for e in expressions(s))
     reads = (ld for e in others for ld in loads(e) if ld.buffer in written)
     return found if all(steps_back(form, written, ld) == 0 for ld in reads) else None
-
-
-def fits_tile(step: Loop, body: Sequence[Stmt], more: int = 0) -> bool:
-    """Whether the registers of a block hold a row of each tensor that ``body``, in the loop ``step``, accesses.
-
-    ``more``: rows besides.
-    """
-    found = [s for _, s in statements(tuple(body))]
-    read = {ld for s in found for e in expressions(s) for ld in loads(e) if step.var in free_vars(ld)}
-    tensors = {ld.buffer for ld in read} | {s.buffer for s in found}
-    return (extent(step) or 0) * (len(tensors) + more) <= HELD
-
-
-def along_rows(form: Form) -> bool:
-    """Whether the elements of neighbouring steps are neighbours in every tensor that has steps."""
-    name = form.step.var
-    places = [s.index for _, s in statements(form.step.body)]
-    places += [ld.index for _, s in statements(form.step.body) for e in expressions(s) for ld in loads(e)]
-    having = [index for index in places if any(name in free_vars(e) for e in index)]
-    return all(_is_row(index, name) for index in having)
-
-
-def _is_row(index: tuple[Expr, ...], name: str) -> bool:
-    *others, last = index
-    found = linear(last)
-    alone = all(atom == Var(name) or name not in free_vars(atom) for atom in found.terms)
-    return alone and abs(found.slope(name)) == 1 and not any(name in free_vars(e) for e in others)
 
 
 def _of_row(row: Row) -> Certificate:

@@ -39,7 +39,7 @@ from nautilus.core.text.names import unused
 from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
-from nautilus.scalar.analysis.states.recurrences import nests
+from nautilus.scalar.analysis.states.recurrences import Form, nests
 from nautilus.scalar.analysis.states.step_products import StepProducts, step_products
 from nautilus.scalar.ir import (
     Kernel,
@@ -77,6 +77,7 @@ class TileRecurrences:
     One that the schedule plans has the tiles of products of matrices.  Where a later level refuses tiles, those of a
     block that is not spread over a cluster or a team follow, and at last the recurrence stays in memory.  ``strict``:
     operands of products are not rounded.  ``apart``: there are no teams.  ``always``: they are wherever they may be.
+    ``steps``: those of a tile of a scan, in place of as many as the rule says (for tests).
     """
 
     fallbacks: Fallbacks = NO_FALLBACKS
@@ -85,6 +86,7 @@ class TileRecurrences:
     strict: bool = False
     apart: bool = False
     always: bool = False
+    steps: int | None = None
     name = "tile-recurrences"
     sees_recurrences = True
 
@@ -108,6 +110,8 @@ class TileRecurrences:
             first = step <= (WITHOUT if found else LIGHTER)
             products = found if k.name in planned else None
             clusters = 0 if step else self._clusters()
+            if (scan := scan_form(k)) is not None:
+                return _scanned(program, k, scan, self.steps)
             kernel, stored = _tiled(program, k, first, products, clusters, None if step else teams)
             more.update({b.name: b for b in stored})
             return kernel
@@ -230,19 +234,22 @@ def _steps_of(program: Program, k: Kernel) -> tuple[Steps, set[str], set[str]]:
     apart = _apart(program, own, suffix)
     defs = [_definition(apart, n, (*shared, steps), own, suffix) for n in nests(steps.body)]
     stored = {n for n in own if program.buffer(n).space is Space.OUTPUT}
-    stored |= {n for other in program.kernels if other is not k for n in reads_of(other) & own}
+    stored |= {n for other in program.kernels if other.name != k.name for n in reads_of(other) & own}
     return Steps(tuple(defs), tuple(shared), steps, {n + suffix: n for n in own}), stored, taken
+
+
+def _scanned(program: Program, k: Kernel, scan: Form, steps: int | None) -> Kernel:
+    """``k``, whose steps are a scan, in tiled form."""
+    others = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x.name != k.name))
+    kept = {b.name for b in program.buffers if b.space is Space.OUTPUT or b.name in others}
+    known = {b.name for b in program.buffers} | {p.name for p in program.params}
+    return scan_kernel(program, k, scan, kept & writes_of(k), known, steps)
 
 
 def _tiled(
     program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int, teams: _Teams | None
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
     """``k`` in tiled form, and tensors that it stores."""
-    if (scan := scan_form(k)) is not None:
-        others = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
-        kept = {b.name for b in program.buffers if b.space is Space.OUTPUT or b.name in others}
-        known = {b.name for b in program.buffers} | {p.name for p in program.params}
-        return scan_kernel(program, k, scan, kept & writes_of(k), known), ()
     every, stored, taken = _steps_of(program, k)
     if on_chip_first:
         held = None if products is None else on_chip(k.name, every, stored, taken, products)

@@ -83,11 +83,55 @@ recur {
 }
 
 
-def scanned(spec: Spec) -> tuple[Program, Program]:
+#: in tiles of 8 or 32 steps, one after another: rows, and columns across contiguous memory
+REPEATED = {
+    "a row, the last tile of which has 5 steps": (8, GATE.format(T=21)),
+    "resets of columns, from the last step on, of which the last tile has 5": (8, """
+dim B = 2, T = 21, D = 5
+input x: f32[B, T, D], d: bool[B, T, D]
+output h: f32[B, T, D]
+recur h[b, t, n] = x[b, t, n] + (0 if d[b, t, n] else 0.9 * h[b, t + 1, n]) if t < T - 1 else x[b, T - 1, n]
+"""),
+    "columns of 16 bits under a factor that the first step has not, in several warps": (16, """
+dim T = 37, D = 34
+input x: f16[T, D], g: f32[T]
+output y: f16[T, D]
+recur h: f32[t, n] = (sin(g[t]) * h[t - 1, n] + x[t, n]) if t > 0 else 2 * x[0, n]
+y[t, n] = h[t, n] * x[t, n]
+"""),
+    "states of columns that need each other, with matrices of their own": (8, """
+dim B = 2, T = 21, D = 3
+input x: f32[B, T, D], a: f32[D]
+output y: f32[B, T, D]
+recur {
+    p[b, t, d] = 0.8 * p[b, t - 1, d] - 0.5 * sin(a[d]) * q[b, t - 1, d] + x[b, t, d] if t > 0 else x[b, 0, d]
+    q[b, t, d] = 0.5 * sin(a[d]) * p[b, t - 1, d] + 0.8 * q[b, t - 1, d] if t > 0 else 0
+}
+y[b, t, d] = p[b, t, d] + q[b, t, d]
+"""),
+    "running sums of one another": (8, """
+dim B = 2, T = 21
+input x: f32[B, T]
+output z: f32[B, T]
+recur {
+    y[b, t] = x[b, t] + y[b, t + 1] if t < T - 1 else x[b, T - 1]
+    z[b, t] = (z[b, t + 1] if t < T - 1 else 0) + y[b, t] / (t + 1)
+}
+"""),
+    "a filter of columns from the last step on, in several warps": (16, """
+dim T = 37, D = 16
+input x: f32[T, D]
+output y: f32[T, D]
+recur y[t, d] = 0.2 * x[t, d] + (1.5 * y[t + 1, d] if t < T - 1 else 0) - (0.7 * y[t + 2, d] if t < T - 2 else 0)
+"""),
+}
+
+
+def scanned(spec: Spec, steps: int | None = None) -> tuple[Program, Program]:
     before = lower(spec)
-    after, certificates = ScanTiles(spec).derive(before)
+    after, certificates = ScanTiles(spec, 4, always=steps is not None).derive(before)
     assert certificates
-    return before, TileRecurrences().apply(after)
+    return before, TileRecurrences(steps=steps).apply(after)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -104,9 +148,18 @@ def test_levels_have_states_that_need_each_other(name: str) -> None:
         same_states(spec, x)
 
 
-def same_states(spec: Spec, given: InputSet) -> None:
+@pytest.mark.parametrize("name", REPEATED)
+def test_tiles_follow_each_other(name: str) -> None:
+    steps, text = REPEATED[name]
+    spec = load_text(text)
+    given = generate(spec, "random", 1)
+    for x in (given, spoilt(given, 1)):
+        same_states(spec, x, steps)
+
+
+def same_states(spec: Spec, given: InputSet, steps: int | None = None) -> None:
     """All levels have the states that steps one after another give."""
-    before, after = scanned(spec)
+    before, after = scanned(spec, steps)
     numbers = {**given.scalars, **given.sizes}
     want = run_program(before, given.arrays, numbers, "typed")
     tiles = lower_tiles(after)
