@@ -43,7 +43,9 @@ SECOND = """
     second[b] = max[k, v | k * V + v != at[b]](L[b, k, v])
     """
 
-STEPS = "dim B = 4, T = {t}\ninput x: f32[B, T]\noutput h: f32[B, T]\nrecur h[b, t] = {step} if t > {back} else x[b, t]\n"
+STEPS = (
+    "dim B = 4, T = {t}\ninput x: f32[B, T]\noutput h: f32[B, T]\nrecur h[b, t] = {step} if t > {back} else x[b, t]\n"
+)
 
 
 def test_roundings_of_different_numbers_are_not_alike() -> None:
