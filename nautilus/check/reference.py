@@ -32,6 +32,7 @@ from nautilus.check.bound.choices import Probe, roundings
 from nautilus.check.bound.overflow import overflows
 from nautilus.check.bound.probes import DECIDING, PROBES, Effect, errors, largest, margin, moves, probes
 from nautilus.check.bound.program import in_chunks, rounded
+from nautilus.check.bound.recurrences.combined import combined, may_be_combined
 from nautilus.check.bound.recurrences.growth import LIMIT
 from nautilus.check.bound.recurrences.recurrent import following_outputs
 from nautilus.check.bound.recurrences.stepwise import stepwise
@@ -314,7 +315,8 @@ def _single_steps(
     assert exact is not None and kernel is not None
     values = run_spec(exact.spec, {**given.arrays, **exact.inputs(got)}, given.scalars, given.sizes)
     more = replace(given, arrays={**given.arrays, **kernel.inputs(got)})
-    how = replace(roundings(kernel.spec, made.precision), shown=kernel.errors)
+    shown = kernel.shown(_combined(made, given))
+    how = replace(roundings(kernel.spec, made.precision), shown=shown)
     drawn = _drawn(made.spec, given, values, bounds)
     without = run_spec(kernel.spec, more.arrays, given.scalars, given.sizes)
     moved = largest(errors(kernel.spec, more.arrays, given.scalars, given.sizes, how, without, drawn, bounds))
@@ -346,5 +348,11 @@ def _effects(
 ) -> dict[str, Effect]:
     program = made.program
     values = run_spec(program, given.arrays, given.scalars, given.sizes)
-    how = roundings(program, made.precision)
+    how = replace(roundings(program, made.precision), combined=_combined(made, given))
     return largest(errors(program, given.arrays, given.scalars, given.sizes, how, values, drawn, bounds))
+
+
+def _combined(made: Compiled, given: InputSet) -> dict[str, float]:
+    """The errors of states of recurrences whose steps may be combined."""
+    states = may_be_combined(made.spec)
+    return combined(states, made.program, given.arrays, given.scalars, given.sizes) if states else {}

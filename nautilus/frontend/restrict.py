@@ -308,18 +308,23 @@ def _cut_tensor(t: Tensor, left: Mapping[int, Array]) -> Tensor:
 def sampled(spec: Spec, seed: int, inner: int = 32, last: int = 0) -> Chosen:
     """Sampled indices of each output, first and last ones included.
 
-    These are ``inner`` indices of the last axis but one, two of each axis before it, and ``last`` of the last
-    axis (0: all of it).  An output with one axis gets ``inner`` squared elements.
+    These are ``inner`` indices of the last axis but one, ``last`` of the last axis (0: all of it), and two of each axis
+    before them, or more where the last two have fewer indices.  An output with one axis gets ``inner`` squared
+    elements.
     """
     out: dict[str, dict[int, Array]] = {}
     for t in spec.outputs:
-        rank = len(t.shape)
+        shape = shape_of(t)
+        rank = len(shape)
         at: dict[int, Array] = {}
-        for p in range(min(rank, max(1, rank - 1))):
-            count = inner**2 if rank == 1 else inner if p == rank - 2 else 2
-            at[p] = _pick(shape_of(t)[p], count, seed)
-        if rank > 1 and 0 < last < shape_of(t)[-1]:
-            at[rank - 1] = _pick(shape_of(t)[-1], last, seed)
+        if rank == 1:
+            at[0] = _pick(shape[0], inner**2, seed)
+        if rank > 1 and 0 < last < shape[-1]:
+            at[rank - 1] = _pick(shape[-1], last, seed)
+        missing = inner * max(last, 1) // max(1, min(shape[-1], last)) if rank > 1 else 1
+        for p in range(rank - 2, -1, -1):
+            at[p] = _pick(shape[p], max(2, missing) if p < rank - 2 else inner, seed)
+            missing //= max(1, len(at[p]))
         out[t.name] = at
     return out
 

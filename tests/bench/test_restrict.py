@@ -127,3 +127,11 @@ def test_facts_about_the_elements_that_are_left_stay(fact: str, kept: list[list[
     spec = load_text(text + "O[i] = x[i] + y[i] + D[i, i] + sum[j](S[i, j])\n")
     cut = restrict(spec, {"O": {0: np.arange(0, 64, 9)}}).spec
     assert [[a.extent for a in f.axes] for f in cut.facts] == kept
+
+
+def test_short_last_axes_leave_more_rows() -> None:
+    """Eight elements of many small matrices would say nothing about the others."""
+    text = "dim N = 1000, M = {m}\ninput A: f32[N, M, M]\noutput Y: f32[N, M, M]\nY[n, i, j] = A[n, j, i]\n"
+    few, many = (sampled(load_text(text.format(m=m)), 0, 8, 16)["Y"] for m in (2, 50))
+    assert {p: len(x) for p, x in few.items()} == {0: 32, 1: 2}
+    assert {p: len(x) for p, x in many.items()} == {0: 2, 1: 8, 2: 16}

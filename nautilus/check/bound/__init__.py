@@ -105,7 +105,11 @@ comparisons of computed floats decide, as the share of right ``argmax`` does, th
 Recurrences.  The error of a step is amplified by the steps after it, which is evaluated over all steps.  Where it grows
 so much that a bound would excuse wrong results, the bound is that of a single step from the state that the result shows
 before it, or that of the first steps, or there is none (:mod:`nautilus.check.bound.recurrences.recurrent`).  A running
-sum relative to its largest term is a recurrence too (``recur-scans``), with the independent errors of a sum.
+sum relative to its largest term is a recurrence too (``recur-scans``), with the independent errors of a sum.  Equal
+numbers have one error in all steps, as coefficients and states that stay have; a number of the spec has the error of
+the nearest one of its type (:mod:`nautilus.check.bound.roundings.in_steps`).  Linear steps have the factors with which
+they are combined (:mod:`nautilus.check.bound.recurrences.factored`), and states that need each other the roundings of
+powers of their matrix (:mod:`nautilus.check.bound.recurrences.combined`).
 
 Out of range.  An f32 result above 2^120 (2^8 below the largest number, because the order of a sum is free and scaled
 values occur) is taken as infinite, and so is a narrowed factor that leaves its type; one that is too small for its type

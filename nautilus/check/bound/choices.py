@@ -59,6 +59,7 @@ class Roundings:
     numbers of which a product counts as exact, because it stands for a sum of more terms.  ``elements``: how many
     elements definitions have, of which some are evaluated.  ``repeated``: operations that several definitions have, and
     ``arguments`` those of exponentials.  ``exact``: definitions in which logarithms are those of the library.
+    ``combined``: states of recurrences whose steps may be combined, with their relative errors.
     """
 
     fast: bool = True
@@ -76,6 +77,7 @@ class Roundings:
     repeated: frozenset[Expr] = frozenset()
     arguments: frozenset[Expr] = frozenset()
     exact: frozenset[str] = frozenset()
+    combined: Mapping[str, float] = field(default_factory=dict)
 
 
 def roundings(

@@ -40,10 +40,12 @@ from nautilus.check.bound.exactness import (
     unit,
 )
 from nautilus.check.bound.operands import AROUND, engine_of, is_strided, multiplies
+from nautilus.check.bound.recurrences.combined import APART
 from nautilus.check.bound.recurrences.unchanged import is_running_sum, unchanged
 from nautilus.check.bound.roundings.alike import alike, alike_in_binades, names_of, of_values
 from nautilus.check.bound.roundings.approximations import HIDDEN, exact_nodes, smaller
 from nautilus.check.bound.roundings.exponents import argument_errors, names_of_arguments
+from nautilus.check.bound.roundings.in_steps import number, of_single, of_steps
 from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts, largest_others
 from nautilus.check.bound.sums.orders import (
     LANES,
@@ -88,27 +90,26 @@ def run(
     how: Roundings, probe: Probe, steps: int | None = None, exact: Arguments | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of ``program``, unrounded, with the errors of ``probe``; ``steps``: of recurrences, at most."""
-    common = Common()
+    common = Common(recurs=any(d.recurrence is not None for d in program.definitions))
     known = None if exact is None else exact.again()
 
     def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
         evaluator = Rounding(d, buffers, params, how, probe, common)
         evaluator.exact = known
         made = evaluator.run()
+        if d.name in how.combined and params.get(STEP, 0) % APART == APART - 1 and probe.tries_ties:
+            made = evaluator.moved(made, how.combined[d.name])
         if probe.tie and d.name in how.ties.tensors and d.stored.is_float:
             made = evaluator.at_ties(made, how.ties.tensors[d.name], d.name, d.stored)
         if not d.is_output:
             return made, made
         return made, evaluator.stored(made) if d.stored.is_float else round_to(made, d.stored)
 
-    near = {n: _near(inputs[n], u * probe.size, probe.seed) for n, u in how.shown.items() if u}
+    rng = np.random.default_rng(probe.seed)
+    shown = {n: u * probe.size for n, u in how.shown.items() if u}
+    near = {n: inputs[n] * (1.0 + u * rng.uniform(-1.0, 1.0, inputs[n].shape)) for n, u in shown.items()}
     with np.errstate(all="ignore"):
         return run_spec(program, {**inputs, **near}, scalars, sizes, evaluate, steps)
-
-
-def _near(x: Array, error: float, seed: int) -> Array:
-    """``x`` with relative errors of up to ``error``."""
-    return np.asarray(x * (1.0 + error * np.random.default_rng(seed).uniform(-1.0, 1.0, x.shape)))
 
 
 class Rounding(Evaluator):
@@ -117,6 +118,7 @@ class Rounding(Evaluator):
     exact: Arguments | None = None
     last: Array | None = None  # the last error that all elements have
     key: int | None = None  # of an operation that other definitions have
+    drawn = 0  # roundings of a step so far
 
     def __init__(
         self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any], how: Roundings, probe: Probe,
@@ -154,16 +156,22 @@ class Rounding(Evaluator):
         if self.coherent:
             self.last = np.asarray(self.probe.size * self.rng.choice([-1.0, 1.0]))
             return self.last
+        if STEP in self.params and not (shape or self.probe.regular):  # one number in all steps
+            return self.signs_of(np.ones(()))
         if self.probe.regular and shape:  # neighbours that differ little are rounded in one direction
             runs = self.rng.random((*shape[:-1], -(-shape[-1] // _RUN)), dtype=np.float32)
             return (2.0 * np.repeat(runs, _RUN, axis=-1)[..., : shape[-1]] - 1.0) * self.probe.size
         drawn: Array = np.asarray(2.0 * self.rng.random(shape, dtype=np.float32) - 1.0)
+        drawn = of_single(drawn) if self.shared.recurs else drawn
         if self.probe.size != 1.0:
             drawn *= self.probe.size
         return drawn
 
     def signs_of(self, x: Array) -> Array:
         """The same of the elements ``x``, equal for equal elements of an operation that several definitions have."""
+        if STEP in self.params and not (self.coherent or self.probe.regular):
+            self.drawn += 1
+            return of_steps(x, self.drawn + self.probe.seed + zlib.crc32(self.d.name.encode())) * self.probe.size
         if self.key is None or self.coherent:
             return self.signs(x.shape)
         return of_values(x, self.key) * self.probe.size
@@ -171,12 +179,15 @@ class Rounding(Evaluator):
     def alike(self, x: Array, dtype: DType) -> float:
         """The part of the errors of roundings of ``x`` to ``dtype`` that all elements have, where errors are alike.
 
-        Of equal and ordered elements it is not known, because a few of their errors say nothing about others, and
-        neither is that of one element at several steps.
+        Of equal and ordered elements it is not known, because a few of their errors say nothing about others.
         """
         probe = self.probe
-        known = self.coherent and not (probe.regular or probe.reals or STEP in self.params)
-        return alike(x, dtype.mantissa + 1) if known and dtype.is_float else 1.0
+        if not (self.coherent and dtype.is_float) or probe.regular or probe.reals:
+            return 1.0
+        if STEP in self.params:
+            self.drawn += 1
+            return self.shared.steps.alike((self.d.name, self.drawn), x, dtype.mantissa + 1)
+        return alike(x, dtype.mantissa + 1)
 
     def moved(
         self, x: Array, relative: float, least: float = 0.0, limit: float = LARGEST, signs: Array | None = None
@@ -272,7 +283,7 @@ class Rounding(Evaluator):
     def rounded(self, e: Expr, value: Value) -> Value:
         """``value`` with the error of the rounding of ``e``."""
         if is_inexact_number(e, e.dtype.compute) and not self.resizes(e):  # the same number wherever it is written
-            made = self.moved(value.array, self.unit(e.dtype))
+            made = number(self, e, value.array)
             return Value(self.shared.written.setdefault((value.array.item(), e.dtype), made), value.names)
         if not isinstance(e, Op):
             return value
@@ -435,7 +446,7 @@ class Rounding(Evaluator):
 
     def of_sums(self, total: Array) -> Array:
         """The errors of the sums ``total`` in units of the largest one."""
-        drawn = self.signs(total.shape)
+        drawn = self.signs_of(total)
         return with_signs_of(total, drawn) if self.probe.coherent else drawn
 
     def loss(self) -> float:

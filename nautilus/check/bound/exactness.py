@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from nautilus.check.bound.roundings.in_steps import Rounded
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
 from nautilus.core.expr.quotients import is_power_of_two
 from nautilus.core.functions import FUNCTIONS
@@ -30,9 +31,12 @@ class Common:
     """What the definitions of one run have in common.
 
     ``sums`` numbers the sums of tensor cores.  ``written``: the numbers of the spec, rounded to a type; one that is
-    written in several places is the same number there.
+    written in several places is the same number there.  ``recurs``: the program has a recurrence.
+    ``steps``: the numbers that its steps round.
     """
 
+    recurs: bool = False
+    steps: Rounded = field(default_factory=Rounded)
     sums: Iterator[int] = field(default_factory=count)
     written: dict[tuple[float, DType], Array] = field(default_factory=dict)
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from nautilus.check.bound.recurrences.factored import with_factors
 from nautilus.check.bound.recurrences.rounded_operands import rounded_steps, with_rounded_operands
 from nautilus.check.bound.recurrences.scans import scan, with_running_extremes
 from nautilus.check.bound.shared import shared
@@ -258,7 +259,7 @@ def _recurrence(spec: Spec, program: Program, k: Kernel, rounded: frozenset[str]
         return [scan(program, k)]
     last = spec.definition(k.name).recurrence
     assert last is not None
-    members = [spec.definition(name) for name in last.members]
+    members = with_factors([spec.definition(name) for name in last.members])
     return with_rounded_operands(members) if rounded & set(last.members) else members
 
 

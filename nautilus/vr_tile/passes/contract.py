@@ -8,6 +8,8 @@ Domain.  All rules are equations over the reals.  Rule [1] keeps inf and NaN onl
 because ``t * inf + inf`` is NaN for a negative t where ``(t + 1) * inf`` is inf; so t must be the tanh or erf of a
 polynomial in h.  Rule [2] rounds once instead of twice; it can only avoid an overflow of ``b * c``.  Rule [3] forms
 powers up to the degree that the polynomial has, and keeps inf and NaN but for the order of terms of different signs.
+It multiplies and adds single terms to polynomials, and nothing else: a product ``(x - 1) * (x - 2)`` is accurate close
+to its roots, where the terms of ``x * x - 3 * x + 2`` cancel.
 
 A rule applies where it saves an operation.  Rule [2] applies only to products with the result's axes in the same
 block, because a product that ``hoist`` moved out of a loop is cheap.  It does not apply to repairs of carried values.
@@ -157,6 +159,7 @@ def _combined(p: Peephole, op: MapOp, seen: set[str], depth: int = 0) -> tuple[V
     if len(bases) != 1:
         return None
     cs = [c for _, c in parts]
+    out: _Coefficients | None
     match op.op:
         case "neg":
             out = {d: -x for d, x in cs[0].items()}
@@ -165,7 +168,10 @@ def _combined(p: Peephole, op: MapOp, seen: set[str], depth: int = 0) -> tuple[V
         case "mul":
             out = _times(cs[0], cs[1])
         case _:
-            out = _plus(_times(cs[0], cs[1]), cs[2], 1.0)
+            product = _times(cs[0], cs[1])
+            out = None if product is None else _plus(product, cs[2], 1.0)
+    if out is None:
+        return None
     out = {d: x for d, x in out.items() if x != 0.0}
     return (bases.pop(), out) if out and max(out) <= _MOST else None
 
@@ -184,13 +190,15 @@ def _polynomial(p: Peephole, v: Value, seen: set[str], depth: int) -> tuple[Valu
     return v, {1: 1.0}
 
 
-def _plus(a: _Coefficients, b: _Coefficients, sign: float) -> _Coefficients:
+def _plus(a: _Coefficients, b: _Coefficients, sign: float) -> _Coefficients | None:
+    """``a + sign * b``; None where both have several terms, of which those of one power may cancel."""
+    if len(a) > 1 < len(b):
+        return None
     return {d: a.get(d, 0.0) + sign * b.get(d, 0.0) for d in a.keys() | b.keys()}
 
 
-def _times(a: _Coefficients, b: _Coefficients) -> _Coefficients:
-    out: _Coefficients = {}
-    for d, x in a.items():
-        for e, y in b.items():
-            out[d + e] = out.get(d + e, 0.0) + x * y
-    return out
+def _times(a: _Coefficients, b: _Coefficients) -> _Coefficients | None:
+    """``a * b``; None where both have several terms."""
+    if len(a) > 1 < len(b):
+        return None
+    return {d + e: x * y for d, x in a.items() for e, y in b.items()}

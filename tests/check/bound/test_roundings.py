@@ -11,13 +11,18 @@ from nautilus.check.bound.cancelling.positions import is_marked, marked_orders
 from nautilus.check.bound.choices import roundings
 from nautilus.check.bound.probes import PROBES, errors
 from nautilus.check.bound.program import rounded
+from nautilus.check.bound.recurrences.combined import combined, may_be_combined
+from nautilus.check.bound.recurrences.factored import with_factors
+from nautilus.check.bound.recurrences.growth import _continued
+from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.roundings.alike import alike, alike_in_binades, of_values
 from nautilus.check.bound.roundings.approximations import shown, smaller
 from nautilus.check.bound.roundings.exponents import arguments, difference
+from nautilus.check.bound.roundings.in_steps import Rounded, of_steps
 from nautilus.check.bound.stated import stated
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate
-from nautilus.core.expr.nodes import Op, walk
+from nautilus.core.expr.nodes import Const, Op, walk
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
@@ -37,6 +42,10 @@ SECOND = """
     at[b] = argmax[k, v](L[b, k, v])
     second[b] = max[k, v | k * V + v != at[b]](L[b, k, v])
     """
+
+STEPS = (
+    "dim B = 4, T = {t}\ninput x: f32[B, T]\noutput h: f32[B, T]\nrecur h[b, t] = {step} if t > {back} else x[b, t]\n"
+)
 
 
 def test_roundings_of_different_numbers_are_not_alike() -> None:
@@ -134,3 +143,46 @@ def test_elements_under_a_condition_are_left_alone() -> None:
     text = "dim N = 9\ninput X: f32[N]\noutput I: i32\nS[i] = exp(X[i]) / 3\nI = argmax[i | i > 2](S[i])\n"
     program = rounded(load_spec(text), "fast", Schedule())
     assert not [d.name for d in program.definitions if "__elements" in d.name]
+
+
+def test_steps_round_equal_numbers_alike() -> None:
+    x = np.random.default_rng(0).standard_normal(64)
+    np.testing.assert_array_equal(of_steps(x, 3), of_steps(x * (1.0 + 2.0**-40), 3))  # one number of f32
+    assert not np.array_equal(of_steps(x, 3), of_steps(x, 4))
+    assert abs(of_steps(np.asarray(0.3), 3)) == pytest.approx(3.0**-0.5)  # of a single number, never close to 0
+
+
+def test_errors_of_a_state_that_stays_are_alike_over_the_steps() -> None:
+    rng = np.random.default_rng(0)
+    varies, stays = Rounded(), Rounded()
+    found = [(varies.alike(("h", 1), x, 24), stays.alike(("h", 1), x[:1], 24)) for x in rng.standard_normal((32, 64))]
+    assert found[-1][0] < 0.2
+    fixed = rng.standard_normal(4)
+    assert [stays.alike(("g", 1), fixed, 24) for _ in range(17)][-1] == 1.0
+
+
+def test_the_bound_has_the_factors_of_combined_steps() -> None:
+    """``1 - 0.125`` is one number, rounded once, as in a kernel whose steps are combined."""
+    text = STEPS.format(t=99, back=0, step="h[b, t - 1] + 0.125 * (x[b, t] - h[b, t - 1])")
+    (d,) = with_factors(load_text(text).definitions)
+    factors = [n.args[0] for n in walk(d.expr) if isinstance(n, Op) and n.op == "mul" and isinstance(n.args[0], Const)]
+    assert 0.875 in [f.value for f in factors]
+    bent = load_text(STEPS.format(t=99, back=0, step="max(h[b, t - 1], x[b, t])")).definitions
+    assert with_factors(bent) == list(bent)
+
+
+def test_states_that_are_combined_show_the_roundings_of_powers() -> None:
+    """Two steps back with a double pole at 1: a power of the matrix has as large elements as it has factors."""
+    spec = load_text(STEPS.format(t=200, back=1, step="2 * h[b, t - 1] - h[b, t - 2] + x[b, t]"))
+    given = generate(spec, "random", 0)
+    found = combined(may_be_combined(spec), spec, given.arrays, given.scalars)
+    assert 16 * 2.0**-24 < found["h"] < 2.0**-12
+    single = stepwise(spec)
+    assert single is not None and single.shown(found) == {"%h": found["h"]}
+    assert may_be_combined(load_text(STEPS.format(t=200, back=0, step="0.5 * h[b, t - 1] + x[b, t]"))) == {}
+
+
+def test_errors_that_grow_with_the_steps_do_not_grow_exponentially() -> None:
+    assert _continued([(128, 1.0), (256, 2.0), (512, 4.0)], 4096) == pytest.approx(32.0)
+    assert _continued([(128, 1.0), (256, 2.0), (512, 8.0)], 1024) == pytest.approx(128.0)
+    assert _continued([(128, 1.0), (256, 3.0), (512, 3.0)], 1024) == pytest.approx(9.0)  # few rows are small by chance

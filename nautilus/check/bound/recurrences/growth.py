@@ -20,7 +20,13 @@ from nautilus.core.records import dataclass
 from nautilus.frontend.spec import Tensor
 
 LIMIT: Final = 2.0**-6  # the largest figure that is useful, without the rounding of the output
-_POWER: Final = 1.0  # power of the number of steps; faster growth is taken as exponential
+#: Powers of the number of steps.  Faster growth than the first one is taken as exponential where it becomes faster: a
+#: power of the steps grows as much whenever they double, and an exponential function the square of it.
+_POWER: Final = 1.0
+_MOST_POWER: Final = 3.0
+_FASTER: Final = 1.3
+#: The factor, at most, by which a growth with a power of the steps differs between inputs.
+_REGULAR: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,39 +75,59 @@ def _figure(first: Profile, whole: Profile, known: Known, along: Along, unit: fl
     if along.axis is None:
         grown = later[-1] / one[-1] if 0.0 < one[-1] < inf else 1.0
         points = [(min(FIRST, known.steps), worst[-1]), (known.steps, worst[-1] * max(1.0, grown))]
+        points = [(0, 0.0), *points]
         count = 0
     else:
         n = len(worst)
         known_growth = isfinite(later[n - 1]) and later[n - 1] > 0.0
         tail = later[n:] * (worst[-1] / later[n - 1]) if known_growth else later[n:]
-        errors = _with_doubt(np.concatenate([worst, tail]))
+        raw = np.concatenate([worst, tail])
+        points = [(n, float(raw[max(n, 1) - 1])) for n in (len(raw) // 4, len(raw) // 2, len(raw))]
+        doubt = inf if _growth(points)[2] else _REGULAR
+        errors = _with_doubt(raw, raw[0], np.arange(1, len(raw) + 1), doubt)
         good = errors <= LIMIT
         count = len(good) if good.all() else int(np.argmin(good))
         count = count if count == along.total else count * 2 // 3
-        points = [(len(errors) // 2, errors[len(errors) // 2 - 1]), (len(errors), errors[-1])]
     relative = _continued(points, along.total) if _stays(whole, known.steps, along) else inf
+    if along.axis is not None:
+        relative = float(_with_doubt(np.asarray(relative), raw[0], np.asarray(along.total), doubt))
     if along.axis is None:
         return Figure(share * float(relative) + unit, unit)
     return Figure(share * float(relative) + unit, unit, count, share * float(errors[max(0, count - 1)]) + unit)
 
 
-def _with_doubt(errors: Array) -> Array:
-    """``errors`` after each number of steps, larger where they grow faster than the square root of the steps."""
-    growth = errors / max(float(errors[0]), 2.0**-24)
-    fast = growth > 4.0 * np.sqrt(np.arange(1, len(errors) + 1))
-    return np.where(fast, errors * np.maximum(growth, 1.0) ** 0.25, errors)
+def _with_doubt(errors: Array, first: float, steps: Array, most: float) -> Array:
+    """``errors`` after these ``steps``, larger where they have grown faster from ``first`` than the root of the steps,
+    by the factor ``most`` at most."""
+    with np.errstate(all="ignore"):
+        growth = np.maximum(errors / max(float(first), 2.0**-24), 1.0)
+        factor = np.clip(growth / (4.0 * np.sqrt(steps)), 1.0, np.minimum(growth**0.25, most))
+        return np.where(np.isfinite(errors), errors * factor, errors)
+
+
+def _growth(points: Sequence[tuple[int, float]]) -> tuple[float, float, bool]:
+    """The logarithms of the growth between the first two of three ``points`` and the last two, which are numbers of
+    steps and the errors after them, and whether it is exponential."""
+    (r, first), (s, low), (t, high) = points
+    if not isfinite(high) or s >= t or low <= 0.0:
+        return 0.0, 0.0, not isfinite(high)
+    before, grown = log(max(low / first, 1e-9)) if first > 0.0 < r else 0.0, log(max(high / low, 1e-9))
+    power = grown / log(t / max(s, 1))
+    return before, grown, power > _POWER and (power > _MOST_POWER or grown > _FASTER * before)
 
 
 def _continued(points: Sequence[tuple[int, float]], total: int) -> float:
-    """The error after ``total`` steps, where ``points`` are two numbers of steps and the errors after them."""
-    (s, low), (t, high) = points
+    """The error after ``total`` steps, where ``points`` are three numbers of steps and the errors after them.
+
+    Of two powers of the steps the larger one counts, because the values of few rows may be small by chance.
+    """
+    _, (s, low), (t, high) = points
     if t >= total or not isfinite(high) or s >= t or low <= 0.0:
         return high
-    grown = log(max(high / low, 1e-9))
-    power = grown / log(t / max(s, 1))
-    if power <= _POWER:
-        return float(high * (total / t) ** max(power, 0.5))
-    return float(high * exp(min(grown / (t - s) * (total - t), 700.0)))
+    before, grown, exponential = _growth(points)
+    if exponential:
+        return float(high * exp(min(grown / (t - s) * (total - t), 700.0)))
+    return float(high * (total / t) ** max(grown / log(t / max(s, 1)), min(before / log(2.0), _MOST_POWER), 0.5))
 
 
 def _stays(whole: Profile, steps: int, along: Along) -> bool:

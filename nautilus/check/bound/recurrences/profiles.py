@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -101,13 +101,14 @@ class Case:
     """A program to evaluate.
 
     ``shown``: its inputs that show a state with an error.  ``rows``, ``more``: its inputs beside those of a sample,
-    which are the same for all of these, or differ.
+    which are the same for all of these, or differ.  ``combined``: its states that are combined, with their errors.
     """
 
     spec: Spec
     shown: Mapping[str, float]
     rows: Mapping[str, Array]
     more: Mapping[str, Array]
+    combined: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,8 @@ class Profile:
 def profiles(known: Known, sample: Sample, case: Case) -> list[dict[str, tuple[Profile, Profile]]]:
     """For each input and output, profiles over the first steps under all choices of errors, and over all under one."""
     small = wide(shortened(case.spec, known.ranges)[0])
-    how = replace(roundings(small, known.precision, known.terms, known.schedule), shown=case.shown)
+    how = roundings(small, known.precision, known.terms, known.schedule)
+    how = replace(how, shown=case.shown, combined=case.combined)
     program = _on_inputs(small, sample.count, case.rows)
     names = {t.name for t in small.inputs}
     arrays = {n: x for n, x in {**sample.arrays, **case.more, **case.rows}.items() if n in names}

@@ -23,18 +23,19 @@ So the stated figure says how results are judged, by ``check`` and by ``bench``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.probes import margin
+from nautilus.check.bound.recurrences.combined import combined, may_be_combined
 from nautilus.check.bound.recurrences.excerpt import BUDGET, Known
 from nautilus.check.bound.recurrences.follows import Along, following
 from nautilus.check.bound.recurrences.growth import Figure, figures, relative_errors, together
 from nautilus.check.bound.recurrences.profiles import Case, Sample, profiles, samples_of
 from nautilus.check.bound.recurrences.stepwise import stepwise
-from nautilus.check.bound.sampling import RUNTIME
+from nautilus.check.bound.sampling import RUNTIME, wide
 from nautilus.check.bound.sums.gathered import shortened
 from nautilus.check.bound.sums.shorter import volume, work
 from nautilus.core.numerics import round_to
@@ -69,11 +70,12 @@ def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], sc
     if known.steps == 0:
         return {t.name: Bound(inf, too_large=True) for t in wanted}
     samples = samples_of(known)
-    runs = [r for x in samples for r in profiles(known, x, Case(known.few.spec, {}, known.few.rows, {}))]
+    moved = _combined(program, known, samples[0])
+    runs = [r for x in samples for r in profiles(known, x, Case(known.few.spec, {}, known.few.rows, {}, moved))]
     whole = figures(known, wanted, runs)
     out = {t.name: Bound(whole[t.name].relative) for t in wanted if whole[t.name].is_useful}
     rest = [t for t in wanted if t.name not in out]
-    single = _single_steps(known, rest, samples) if rest else {}
+    single = _single_steps(known, rest, samples, moved) if rest else {}
     for t in rest:
         mine = single.get(t.name)
         if mine is not None and mine.is_useful:
@@ -111,7 +113,19 @@ def chunk_errors(program: Spec, precision: str, wanted: Sequence[Tensor], schedu
     return out
 
 
-def _single_steps(known: Known, wanted: Sequence[Tensor], samples: Sequence[Sample]) -> dict[str, Figure]:
+def _combined(program: Spec, known: Known, sample: Sample) -> dict[str, float]:
+    """The errors of states of ``program`` whose steps may be combined, on one input."""
+    states = may_be_combined(program)
+    if not states:
+        return {}
+    small = wide(shortened(known.few.spec, known.ranges)[0])
+    arrays = {**sample.of_inputs(sample.arrays)[0], **known.few.rows}
+    return combined(states, small, arrays, sample.scalars, steps=known.steps)
+
+
+def _single_steps(
+    known: Known, wanted: Sequence[Tensor], samples: Sequence[Sample], moved: Mapping[str, float]
+) -> dict[str, Figure]:
     """The figures of single steps from the states that the results ``samples`` show; none where they show none."""
     own = stepwise(known.fixed)
     if own is None:
@@ -133,7 +147,7 @@ def _single_steps(known: Known, wanted: Sequence[Tensor], samples: Sequence[Samp
     runs = []
     for x in samples:
         states = [own.inputs({n: round_to(v, types[n]) for n, v in one.items()}) for one in x.of_inputs(x.values)]
-        runs += profiles(known, x, Case(cut.spec, own.errors, cut.rows, x.joined(states)))
+        runs += profiles(known, x, Case(cut.spec, own.shown(moved), cut.rows, x.joined(states)))
     return figures(known, wanted, runs)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import hypot
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, rewrite, walk
 from nautilus.core.numerics import Array
@@ -28,15 +29,21 @@ class Stepwise:
     """``spec`` of the single steps; ``outputs``: for each of its new inputs, the output whose result it is.
 
     ``errors``: the relative error with which a new input shows the state, above 0 where its type is narrower.
+    ``states``: the tensor of the recurrence that it shows.
     """
 
     spec: Spec
     outputs: Mapping[str, str]
     errors: Mapping[str, float]
+    states: Mapping[str, str]
 
     def inputs(self, results: Mapping[str, Array]) -> dict[str, Array]:
         """The new inputs for ``results`` by output name."""
         return {name: results[output] for name, output in self.outputs.items()}
+
+    def shown(self, combined: Mapping[str, float]) -> dict[str, float]:
+        """The errors of the new inputs, where states may be ``combined`` with these relative errors."""
+        return {name: hypot(e, combined.get(self.states[name], 0.0)) for name, e in self.errors.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,7 @@ def stepwise(spec: Spec) -> Stepwise | None:
         replace(spec, inputs=(*spec.inputs, *given), definitions=tuple(made)),
         {v.name: v.output.name for v in used.values()},
         {v.name: v.error for v in used.values()},
+        {v.name: target for target, v in used.items()},
     )
 
 

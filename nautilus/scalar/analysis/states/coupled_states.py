@@ -187,20 +187,20 @@ def _factor(value: Expr, ld: Load, written: Collection[str], step: str, back: in
         return None
     known = not any(isinstance(e, Load | Param) for e in walk(factor))
     made = simplify(factor, later if known or back == 1 else {})
-    folded = _folded(made)
-    return made if folded is None else Const(folded, value.dtype)
+    constant = folded(made)
+    return made if constant is None else Const(constant, value.dtype)
 
 
-def _folded(e: Expr) -> float | None:
+def folded(e: Expr) -> float | None:
     """The value of ``e`` where it is made of constants."""
     match e:
         case Const(value=value):
             return float(value)
         case Op(op="neg", args=(a,)):
-            x = _folded(a)
+            x = folded(a)
             return None if x is None else -x
         case Op(op="add" | "sub" | "mul" as name, args=(a, b)):
-            x, y = _folded(a), _folded(b)
+            x, y = folded(a), folded(b)
             return None if x is None or y is None else {"add": x + y, "sub": x - y, "mul": x * y}[name]
     return None
 
@@ -215,7 +215,7 @@ def may_combine(found: CoupledStates, form: Form) -> bool:
         factors = [f for r in found.rows for f in r.factors if f is not None]
         return len(found.columns) <= _VARYING or all(form.step.var not in free_vars(f) for f in factors)
     size, steps = len(found.columns), extent(form.step) or 0
-    matrix = [[_folded(f) or 0.0 if f is not None else 0.0 for f in r.factors] for r in found.rows[:size]]
+    matrix = [[folded(f) or 0.0 if f is not None else 0.0 for f in r.factors] for r in found.rows[:size]]
     if not _squares_are_close(matrix, steps):
         return False
     power = matrix
