@@ -93,6 +93,13 @@ def test_tiles_of_different_lengths_are_fetched_longest_first(dtype: str, terms:
     assert (plan.persistent, plan.raster_order, plan.producer_registers) == want
 
 
+def test_a_last_step_that_copies_fill_with_zeros_is_no_loop_of_its_own() -> None:
+    plans = {k: planned("matmul/f16", "sm_90a", K=k) for k in (4096, 4104)}
+    assert [(p.partition, tiles(p)["j"]) for p in plans.values()] == [(True, 256), (False, 256)]
+    text = "dim N = 4104\ninput L: bf16[N, N]\noutput A: bf16[N, N]\nA[i, j] = sum[k | k <= i](L[i, k] * L[j, k])\n"
+    assert schedule_of(text).kernels[-1].partition  # steps below the diagonal need no mask
+
+
 def test_short_and_few_rows_keep_the_general_plan() -> None:
     k = planned("attention/causal_decode", "sm_90", N=200)
     assert tiles(k)["i"] == 16
