@@ -14,7 +14,7 @@ import pytest
 from nautilus.check.inputs import generate, validation_inputs
 from nautilus.check.levels import Level, Trace
 from nautilus.check.validate import scalar_run, tile_run
-from nautilus.check.validate.meanings import KNOWN, _power
+from nautilus.check.validate.meanings import KNOWN, _pow, _power
 from nautilus.check.validate.numbers import Constants, number
 from nautilus.check.validate.refinement import Validator
 from nautilus.check.validate.verdict import Verdict
@@ -125,6 +125,10 @@ def test_powers_of_a_constant_have_its_value(base: float) -> None:
     k, exponents = Constants(), np.array([-1.5, 0.0, 2.5])
     found = _power(k, k.number(base), number(exponents, exponents.astype(np.int64), None))
     assert np.allclose(found.real, base**exponents)
+
+
+def test_powers_of_integers_with_negative_exponents_are_rounded_to_zero() -> None:
+    assert _pow(np.array([1, -1, -1, 2, 3]), np.array([-3, -3, -2, -1, 2])).tolist() == [1, -1, 1, 0, 9]
 
 
 def test_a_root_of_a_negative_number_is_no_number() -> None:
