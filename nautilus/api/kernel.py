@@ -175,7 +175,7 @@ class Kernel:
 
         d, function = self.driver, self._loaded()[about["kernel"]]
         device = int(check(d, d.cuCtxGetDevice(), "asking for the device"))
-        return blocks_together(d, device, function, prod(about["block"]), about["shared"]) >= prod(about["grid"])
+        return blocks_together(d, device, function, prod(about["block"]), about["shared"]) >= int(prod(about["grid"]))
 
     def _check_device(self, name: str, v: View) -> None:
         from nautilus.runtime.device import check

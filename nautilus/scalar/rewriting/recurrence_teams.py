@@ -166,7 +166,7 @@ def _fitting(
     extent, width, depths = size
     if width % columns or any(n % (DEPTH * warps) for n in depths) or width == columns:
         return None
-    count, groups = width // columns, as_extent(blocks(extent, rows))
+    count, groups = width // columns, blocks(extent, rows)
     most, at_once = device.multiprocessors // (count * others), 0
     matrices = sum(n * columns * 2 for n in depths)
     parts = 4 * warps * rows * columns * len(depths)
