@@ -257,8 +257,9 @@ class _Emitter:
 
     def shown(self, e: Expr) -> Expr:
         """``e`` where a position of the tile is that of a step; 0 elsewhere."""
-        known = self.inside is None or not (free_vars(e) or loads(e))
-        return e if known else calc("select", self.inside, e, number(0, e.dtype))
+        if self.inside is None or not (free_vars(e) or loads(e)):
+            return e
+        return calc("select", self.inside, e, number(0, e.dtype))
 
     def tiled(self, s: Store, scanned: bool) -> Stmt:
         axes = self.axes()

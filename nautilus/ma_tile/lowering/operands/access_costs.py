@@ -143,7 +143,7 @@ def _widest(kernel: TileKernel, axis: str | None, vector_bytes: int) -> int:
 
     Across the steps of a recurrence, lanes have a word each: fewer lanes along the steps exchange their maps.
     """
-    steps = {op.axis for op in walk_ops(kernel.body) if isinstance(op, ScanOp) and op.is_recurrence}
+    steps = {op.axis for op in walk_ops(kernel.body) if isinstance(op, ScanOp) and op.into == op.axis}
     return min(vector_bytes, WORD) if steps and axis is not None and axis not in steps else vector_bytes
 
 

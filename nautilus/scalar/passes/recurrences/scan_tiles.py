@@ -43,7 +43,7 @@ from nautilus.targets.memory_rates import LAUNCH
 
 LEAST = 64  # steps
 TURN = 1.5  # microseconds of a tile that follows another one: its barriers, and the latency of memory
-RESIDENT = 2  # blocks of a multiprocessor whose tiles follow each other at the same time
+MASKED = 2.0  # the time of a tile of which each element has a mask, relative to another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,14 @@ class ScanTiles(CertifyingPass[Program]):
             return True
         states = linear_states(form)
         found = times(program, form, states or ())
-        blocks = prod(extent(x) or 1 for x in form.shared if x is not tile.across)
+        blocks, turn = prod(extent(x) or 1 for x in form.shared if x is not tile.across), TURN
         if tile.across is not None:
-            blocks *= -(-(extent(tile.across) or 1) // tile.columns)
-        turns = tile.count * -(-blocks // (RESIDENT * BLOCKS))
+            columns = extent(tile.across) or 1
+            blocks *= -(-columns // tile.columns)
+            turn *= 1.0 if columns % tile.columns == 0 else MASKED
+        turns = tile.count * -(-blocks // BLOCKS)
         cut = inf if states is None or not found.length else found.cut
-        return LAUNCH + max(turns * TURN, found.memory) < min(GAIN * found.whole, cut)
+        return LAUNCH + max(turns * turn, found.memory) < min(GAIN * found.whole, cut)
 
 
 def scan_states(form: Form) -> tuple[State, ...] | None:
@@ -110,8 +112,8 @@ def scan_states(form: Form) -> tuple[State, ...] | None:
 
 def coupled_scan(form: Form) -> CoupledStates | None:
     """The states of a recurrence that need each other, if its steps are a scan of them; None where they are none."""
-    steps = extent(form.step) or 0
-    fits = steps > ROW or not along_rows(form) or fits_tile(form.step, form.step.body, MOST_STATES)
+    long = (extent(form.step) or 0) > ROW
+    fits = long or not along_rows(form) or fits_tile(form.step, form.step.body, MOST_STATES)
     found = coupled_states(form) if fits else None
     if found is None or not may_combine(found, form):
         return None
