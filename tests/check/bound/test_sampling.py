@@ -22,9 +22,9 @@ from nautilus.frontend.spec import Spec
 TWO_SHAPES = """dim H = 2160, W = 3840
 input X: f16[H, W, 3]
 output Y: f16[H, W]
-output UV: f16[H, W, 2]
+output UV: f16[H, W, 3]
 Y[y, x] = 0.299 * X[y, x, 0] + 0.587 * X[y, x, 1] + 0.114 * X[y, x, 2]
-UV[y, x, c: 2] = 0.492 * (X[y, x, 2] - Y[y, x]) if c == 0 else 0.877 * (X[y, x, 0] - Y[y, x])
+UV[y, x, c: 3] = 0.492 * (X[y, x, 2] - Y[y, x]) if c == 0 else 0.877 * (X[y, x, 0] - Y[y, x])
 """
 #: Each mean is of three axes, and each of its terms a sum.
 MEANS_OF_SUMS = """dim B = 4, H = 64, C = 128
