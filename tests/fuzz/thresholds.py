@@ -61,6 +61,7 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
         "BLOCK": 16, "LEAST": 2, "WORK": 1e-30, "TERMS": 0, "CERTAIN": 0.9,
     },
     "nautilus.scalar.passes.results.unroll_reductions": {"GAIN": 0, "SMALL": 0},
+    "nautilus.scalar.passes.matrices.multiply_conditions": {"LEAST": 1, "SIDE": 2},
     "nautilus.scalar.passes.axes.scatter": {"RUN": 8, "MEET": 1, "FEWEST": 2, "MANY": 1, "EACH": 1},
     "nautilus.ma_tile.passes.grid.block_scatters": {"TERMS": 0.1, "BLOCKS": 1, "limits": lambda _: _Small()},
     "nautilus.ma_tile.passes.copies.stage_steps": {"LEAST": 16},
