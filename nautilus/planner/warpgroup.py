@@ -180,26 +180,26 @@ def gemm(
         ordered_mma=scaled and not tile.pingpong,  # 5% faster on an H200; products without scales are slower
     )  # fmt: skip
     sizes = row.tiles(tile.rows) | column.tiles(tile.columns // dots) | {loop: step}
-    made = with_tiles(plan, sizes, mapping)
-    return replace(made, partition=False) if _ends_in_zeros(plan, unified, loop, step, products) else made
+    return _in_whole_loops(with_tiles(plan, sizes, mapping), unified, loop, products)
 
 
-def _ends_in_zeros(plan: KernelPlan, unified: Unified, loop: str, step: int, products: Sequence[Def]) -> bool:
-    """Whether TMA copies bring zeros for what the last step of ``loop`` has beyond its end.
+def _in_whole_loops(plan: KernelPlan, unified: Unified, loop: str, products: Sequence[Def]) -> KernelPlan:
+    """``plan`` without a loop for the last step of ``loop``, if TMA copies bring zeros for what it has beyond the end.
 
-    A loop that is cut before this step has a second set of accumulators, for which a large tile has no registers.
+    That loop would have accumulators of its own, for which a large tile has no registers.
     """
-    length = unified.extents[loop]
+    length, step = unified.extents[loop], plan.axis(loop).tile
     loops = [a.name for a in plan.axes if a.role == LOOP]
     if not isinstance(length, int) or length % step == 0 or loops != [loop] or any(d.guard for d in products):
-        return False
+        return plan
 
     def is_box(e: Expr) -> bool:
         """Whether ``e`` is an element of a tensor at one position of each of its axes."""
         return isinstance(e, Load) and all(isinstance(x, Var) for x in e.index)
 
     values = [strip_conversions(d.value) for d in products]
-    return all(is_box(strip_conversions(e)) for value in values for e in children(value))
+    whole = all(is_box(strip_conversions(e)) for value in values for e in children(value))
+    return replace(plan, partition=False) if whole else plan
 
 
 def _operands(loads: Sequence[Load], row: Side, dots: int) -> tuple[int, int]:
