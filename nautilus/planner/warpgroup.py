@@ -66,6 +66,7 @@ OUTER = 16  # the least number of outer grid points in a supertile, if it has fe
 SPECIAL = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
 SHORTEST = 32  # bytes of the shortest rows of a stage
 FEWEST = 33  # positions of the shortest loop between two products: half of the shortest step has work
+MANY = 96  # accumulators of a thread that has no registers for two sets of them
 RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 
@@ -82,6 +83,11 @@ class Tile:
     merit: int
     dots: int = 0
     warpgroups: int = WARPGROUPS
+
+    @property
+    def accumulators(self) -> int:
+        """Those of a thread."""
+        return self.rows * self.columns // (128 * (1 if self.pingpong else self.warpgroups))
 
 
 #: rates of tiles that fill every wave (H200, 8192^3)
@@ -179,8 +185,8 @@ def gemm(
         pipeline_mma=False,
         ordered_mma=scaled and not tile.pingpong,  # 5% faster on an H200; products without scales are slower
     )  # fmt: skip
-    sizes = row.tiles(tile.rows) | column.tiles(tile.columns // dots) | {loop: step}
-    return _in_whole_loops(with_tiles(plan, sizes, mapping), unified, loop, products)
+    made = with_tiles(plan, row.tiles(tile.rows) | column.tiles(tile.columns // dots) | {loop: step}, mapping)
+    return _in_whole_loops(made, unified, loop, products) if tile.accumulators >= MANY else made
 
 
 def _in_whole_loops(plan: KernelPlan, unified: Unified, loop: str, products: Sequence[Def]) -> KernelPlan:

@@ -81,7 +81,6 @@ class ScanTiles(CertifyingPass[Program]):
 
         return map_kernels(program, scanned), tuple(certificates)
 
-
     def pays(self, program: Program, form: Form) -> bool:
         """Whether tiles are predicted to be faster than the steps as they are, and than chunks of them."""
         tile = scan_tile(program, form)

@@ -86,20 +86,28 @@ recur {
 #: in tiles of 8 or 32 steps, one after another: rows, and columns across contiguous memory
 REPEATED = {
     "a row, the last tile of which has 5 steps": (8, GATE.format(T=21)),
-    "resets of columns, from the last step on, of which the last tile has 5": (8, """
+    "resets of columns, from the last step on, of which the last tile has 5": (
+        8,
+        """
 dim B = 2, T = 21, D = 5
 input x: f32[B, T, D], d: bool[B, T, D]
 output h: f32[B, T, D]
 recur h[b, t, n] = x[b, t, n] + (0 if d[b, t, n] else 0.9 * h[b, t + 1, n]) if t < T - 1 else x[b, T - 1, n]
-"""),
-    "columns of 16 bits under a factor that the first step has not, in several warps": (16, """
+""",
+    ),
+    "columns of 16 bits under a factor that the first step has not, in several warps": (
+        16,
+        """
 dim T = 37, D = 34
 input x: f16[T, D], g: f32[T]
 output y: f16[T, D]
 recur h: f32[t, n] = (sin(g[t]) * h[t - 1, n] + x[t, n]) if t > 0 else 2 * x[0, n]
 y[t, n] = h[t, n] * x[t, n]
-"""),
-    "states of columns that need each other, with matrices of their own": (8, """
+""",
+    ),
+    "states of columns that need each other, with matrices of their own": (
+        8,
+        """
 dim B = 2, T = 21, D = 3
 input x: f32[B, T, D], a: f32[D]
 output y: f32[B, T, D]
@@ -108,8 +116,11 @@ recur {
     q[b, t, d] = 0.5 * sin(a[d]) * p[b, t - 1, d] + 0.8 * q[b, t - 1, d] if t > 0 else 0
 }
 y[b, t, d] = p[b, t, d] + q[b, t, d]
-"""),
-    "running sums of one another": (8, """
+""",
+    ),
+    "running sums of one another": (
+        8,
+        """
 dim B = 2, T = 21
 input x: f32[B, T]
 output z: f32[B, T]
@@ -117,13 +128,17 @@ recur {
     y[b, t] = x[b, t] + y[b, t + 1] if t < T - 1 else x[b, T - 1]
     z[b, t] = (z[b, t + 1] if t < T - 1 else 0) + y[b, t] / (t + 1)
 }
-"""),
-    "a filter of columns from the last step on, in several warps": (16, """
+""",
+    ),
+    "a filter of columns from the last step on, in several warps": (
+        16,
+        """
 dim T = 37, D = 16
 input x: f32[T, D]
 output y: f32[T, D]
 recur y[t, d] = 0.2 * x[t, d] + (1.5 * y[t + 1, d] if t < T - 1 else 0) - (0.7 * y[t + 2, d] if t < T - 2 else 0)
-"""),
+""",
+    ),
 }
 
 
