@@ -16,14 +16,12 @@ import pytest
 
 from nautilus import driver
 from nautilus.__main__ import entry
-from nautilus.check.bound.bound import Bound
 from nautilus.cli import files
 from nautilus.cli import output as report
 from nautilus.cli.main import main
 from nautilus.cli.options import normalize
 from nautilus.cli.output import write_reproducer
 from nautilus.core.errors import InputError
-from nautilus.frontend.spec import Spec
 
 ROOT = Path(__file__).parents[2]
 SPEC = """
@@ -276,24 +274,6 @@ def test_every_form_of_output(spec: Path, form: str, tmp_path: Path, capsys: pyt
     assert capsys.readouterr() == ("", "")
 
 
-<<<<<<< HEAD
-=======
-def test_error_bounds_are_found_for_outputs_with_comments_alone(
-    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[str] = []
-
-    def stated(of: Spec, *_: object) -> dict[str, Bound]:
-        found.append(of.name)
-        return {}
-
-    monkeypatch.setattr("nautilus.check.bound.stated.stated", stated)
-    for form, want in (("ptx", []), ("cubin", []), ("cu", ["rows"])):
-        assert main([str(spec), "-o", str(tmp_path / f"k.{form}"), "--arch", "sm_80"]) == 0
-        assert found == want
-
-
->>>>>>> h-limits
 def test_resource_usage(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(spec), "--resource-usage", "--emit", "vr"]) == 0
     names, values = capsys.readouterr().err.splitlines()
