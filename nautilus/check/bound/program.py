@@ -37,6 +37,7 @@ from nautilus.scalar.passes.axes.join_sums import JoinSums
 from nautilus.scalar.passes.axes.separate_digits import SeparateDigits
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline, can_inline
+from nautilus.scalar.passes.matrices.multiply_conditions import MultiplyConditions
 from nautilus.scalar.passes.narrow import Narrow
 from nautilus.scalar.passes.operands.join_digits import JoinDigits
 from nautilus.scalar.passes.operands.join_groups import JoinGroups
@@ -71,7 +72,7 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
         *(RecurScans(), RoundTemps(), Simplify(), Inline(schedule), Simplify(), RestrictResults(), ChooseTerms(spec)),
-        *(ExpandGathers(spec), UnrollReductions(), CountTerms()),
+        *(ExpandGathers(spec), UnrollReductions(), CountTerms(), MultiplyConditions()),
         DeferRoundings(schedule, strict=precision == "strict", again=True),
         *(SplitSums(spec), Factor(schedule), Simplify(), SplitReferences()),
         *(JoinShifts(), SeparateWindows(), SeparateDigits(spec)),

@@ -9,9 +9,12 @@ at least 16 and a multiple of 8.  A fact that the launcher checks is ``assume M 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from nautilus.core.buffers import Buffer, Fact, ScalarParam, Space
+from nautilus.core.expr.nodes import Expr, Param, Var, rewrite
+from nautilus.core.index.sizes import Extent
 from nautilus.core.ops import FieldRole, Kind, Level
 from nautilus.core.source import Source
 from nautilus.core.text.assembly import FORMS, Reader, format_ops, grammar
@@ -66,18 +69,26 @@ class TextForm(Generic[M]):
     def parse(self, text: str, name: str = "") -> M:
         """The module that ``text`` is, whole; ``name`` is the file's, for messages. Raises IRParseError."""
         r = Reader(TokenStream(Source(name or f"<{self.level.name}>", text)), self.level.forms)
-        _declare_params(r)
         found = FORMS[self.module].read(r)
         r.ts.end()
+        found["buffers"] = tuple(_with_sizes(b, r) for b in found["buffers"])
         return self.module(**found)
 
 
-def _declare_params(r: Reader) -> None:
-    """Note the params, which buffers in front of them have in their shapes."""
-    assert PARAMS.syntax is not None
-    for at in range(1, len(r.ts.texts) - 1):
-        if r.ts.texts[at] == "param" and r.ts.kinds[at + 1] == "name" and r.ts.texts[at - 1] != "=":
-            r.ts.pos = at
-            PARAMS.syntax.read(r)
-            break
-    r.ts.pos = 0
+def _with_sizes(b: Buffer, r: Reader) -> Buffer:
+    """``b``, whose extents and support have the params that are declared after it."""
+
+    def size(e: Expr) -> Expr | None:
+        if not isinstance(e, Var):
+            return None
+        return Param(e.name, r.params.get(e.name, e.dtype), e.span, *r.sizes.get(e.name, (None, 0, 1)))
+
+    def sized(shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
+        return tuple(e if isinstance(e, int) else rewrite(e, size) for e in shape)
+
+    def declared(e: Expr) -> Expr | None:
+        return size(e) if isinstance(e, Var) and e.name in r.params else None
+
+    view, strides = (None if x is None else sized(x) for x in (b.view_of, b.strides))
+    support = None if b.support is None else rewrite(b.support, declared)
+    return replace(b, shape=sized(b.shape), view_of=view, strides=strides, support=support)
