@@ -30,7 +30,19 @@ from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.each import of_each
 from nautilus.check.bound.choices import Probe, roundings
 from nautilus.check.bound.overflow import overflows
-from nautilus.check.bound.probes import DECIDING, PROBES, Effect, errors, largest, margin, moves, probes
+from nautilus.check.bound.probes import (
+    DECIDING,
+    MORE_PROBES,
+    PROBES,
+    Effect,
+    errors,
+    even,
+    is_uneven,
+    largest,
+    margin,
+    moves,
+    probes,
+)
 from nautilus.check.bound.program import in_chunks, rounded
 from nautilus.check.bound.recurrences.combined import combined, may_be_combined
 from nautilus.check.bound.recurrences.growth import LIMIT
@@ -290,7 +302,8 @@ def _target(spec: Spec, t: Tensor, values: Array, bound: Bound, effect: Effect |
     part = bound.cut(want)
     least = floor(t.dtype) * sqrt(max(1, part.size))
     size = 0.0 if effect is None else effect.norm
-    moved = margin(1 if regular else part.size) * size + last_unit(spec, t) * norm(part) if bound.relative else 0.0
+    few = 1.0 if regular or effect is None else even(effect.each)  # of all elements, most of the error
+    moved = margin(few) * size + last_unit(spec, t) * norm(part) if bound.relative else 0.0
     stated = bound.relative * norm(part) if isfinite(bound.relative) else 0.0
     return Target(values, want, max(stated, moved) + least)
 
@@ -349,7 +362,11 @@ def _effects(
     program = made.program
     values = run_spec(program, given.arrays, given.scalars, given.sizes)
     how = replace(roundings(program, made.precision), combined=_combined(made, given))
-    return largest(errors(program, given.arrays, given.scalars, given.sizes, how, values, drawn, bounds))
+    inputs = given.arrays, given.scalars, given.sizes
+    found = [*errors(program, *inputs, how, values, drawn, bounds)]
+    if len(drawn) >= len(PROBES) and MORE_PROBES[0] not in drawn and is_uneven(largest(found)):
+        found += errors(program, *inputs, how, values, MORE_PROBES, bounds)
+    return largest(found)
 
 
 def _combined(made: Compiled, given: InputSet) -> dict[str, float]:

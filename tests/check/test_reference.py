@@ -7,7 +7,9 @@ import pytest
 
 from nautilus.check.bound import errors
 from nautilus.check.bound.choices import Probe, Roundings
+from nautilus.check.bound.probes import Effect, even, is_uneven
 from nautilus.check.bound.stated import stated
+from nautilus.check.compare import norm
 from nautilus.check.inputs import InputSet, generate
 from nautilus.check.reference import Compiled, OutOfRange, Reference, in_range, reference
 from nautilus.frontend.semantics.check import load_spec, load_text
@@ -23,6 +25,14 @@ def test_what_cancels_is_measured_against_its_terms() -> None:
     spec = load_spec("dim M = 64\ninput X: f16[M]\noutput Y: f16[M]\nY[i] = 1 + tanh(X[i])\n")
     allowed = on(spec, InputSet("constant", 0, {"X": np.full(64, -4.0)})).allowed["Y"]
     assert 2.0**-11 * 8 < allowed < 16 * 2.0**-11 * 8  # |error| of 64 elements
+
+
+def test_an_error_of_few_rows_has_more_choices_of_errors() -> None:
+    """One error may be small by chance: of 40 rows, two have close logits and nearly all of the error."""
+    each = np.full((40, 64), 1e-9)
+    assert not is_uneven({"O": Effect(norm(each), each)})
+    each[7], each[11] = 1e-4, 2e-4
+    assert is_uneven({"O": Effect(norm(each), each)}) and even(each) < 3
 
 
 def test_equal_columns_have_one_error() -> None:

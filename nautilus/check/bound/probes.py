@@ -22,23 +22,24 @@ from nautilus.frontend.spec import Spec
 #: Every bound is of three choices of independent errors of up to 2 units of roundoff, and of two of common errors of
 #: up to 1.25 units, of which one has errors that cancel least.
 PROBES: Final = (*(Probe(n, False, 2.0) for n in range(3)), *(Probe(n, True, 1.25, opposed=n == 1) for n in range(2)))
-#: Those of an output of few elements on given inputs: three errors of a single number may all be small by chance.
-_MORE_PROBES: Final = tuple(Probe(n, False, 2.0) for n in range(3, 12))
+#: Those on given inputs where few elements have most of the error: three errors of one number may be small by chance.
+MORE_PROBES: Final = tuple(Probe(n, False, 2.0) for n in range(3, 12))
 #: Errors that move a computed number across a value at which a decision changes, if it is close to it.
 DECIDING: Final = tuple(Probe(n, False, 4.0) for n in range(10))
 _VARIES: Final = 1.25  # the effect of ties on all elements, at most, in units of that on those that are sampled
 _ROWS: Final = 16  # rows of sampled elements of which a few may have most of the error
 FEW: Final = 64  # outputs of fewer elements are sampled on several inputs
+_EVEN: Final = 16.0  # fewer elements than that, of equal errors, have most of an error
 
 
 def probes(elements: int, bounds: Iterable[Bound] = ()) -> tuple[Probe, ...]:
     """The choices of errors for given inputs, where the smallest output has this many elements, and such ``bounds``."""
     known = list(bounds)
-    more = _MORE_PROBES if elements < FEW or any(b.by_element for b in known) else ()
+    more = MORE_PROBES if elements < FEW or any(b.by_element for b in known) else ()
     return PROBES + more + (DECIDING if any(b.decided for b in known) else ())
 
 
-def margin(elements: int) -> float:
+def margin(elements: float) -> float:
     """The factor by which the error of so few elements may exceed its expectation: one number has a normal error."""
     return 1.0 + 1.0 / sqrt(max(1, elements))
 
@@ -150,6 +151,11 @@ def even(error: Array) -> float:
     if size.ndim > 1 and size.size >= _ROWS * size.shape[-1]:
         found = min(found, _even(np.sqrt(np.sum(size * size, axis=-1))))
     return found
+
+
+def is_uneven(found: Mapping[str, Effect]) -> bool:
+    """Whether few elements or rows of an output have most of its error, as those with two large logits have."""
+    return any(even(x.each) < _EVEN for x in found.values() if x.norm > 0.0)
 
 
 def _even(size: Array) -> float:
