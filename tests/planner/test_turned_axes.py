@@ -24,7 +24,7 @@ from tests.planner.plans import schedule_of
         ("Y: f32[M, N]\nY[i, j] = u[i] + 1.0 * j", {"j": 2048}),
         ("Y: f32[N // 2, M]\nY[j, i] = X[i, 2 * j]", {"j": 64, "i": 16}),
         ("Y: f16[N, M]\nY[j, i] = P[i, j] * s[j]", {"j": 128, "i": 64}),  # two elements share a byte
-        ("Y: f16[N, M]\nY[j, i] = X[i, j // 64 * 64]", {"i": 1024}),
+        ("Y: f16[N, M]\nY[j, i] = X[i, j // 64 * 64]", {"j": 8, "i": 1024}),  # results that share an element
     ],
 )
 def test_reads_and_writes_are_whole_sectors(result: str, tiles: dict[str, int]) -> None:
