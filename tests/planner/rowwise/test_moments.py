@@ -56,4 +56,5 @@ def test_all_levels_agree_on_chunks(arch: str, monkeypatch: pytest.MonkeyPatch) 
     for name, value in limits.items():
         monkeypatch.setattr(chunk_moments, name, value)
     made = check(IMAGES.format(b=2, c=4, h=5, w=7), arch)
-    assert "va_sum_chunk" in made.result.cuda_module.code
+    schedule = made.result.context.schedule
+    assert schedule is not None and any("va_sum_chunk" in k.ops for k in schedule.kernels)
