@@ -224,6 +224,7 @@ def test_the_error_bound_is_that_of_the_plan_that_ptxas_accepts(spec: Path, monk
     monkeypatch.setattr(header, "_bounds", stated)
     result = compile_checked(Request(spec))
     assert asked and result.context.fallbacks.taken
+    assert not plans and "O <= 1" in result.cuda
     assert plans == [result.context.schedule]
 
 

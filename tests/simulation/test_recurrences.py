@@ -159,7 +159,7 @@ def test_teams_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         differing(case, [0], racing)
     monkeypatch.setenv("MULTIPROCESSORS", "1")
     assert not differing(case, [3], program)
-    with pytest.raises(Fault, match="the device does not run all 2 blocks"):
+    with pytest.raises(Fault, match="the device does not run all 4 blocks"):
         differing(case, [0], racing)
 
 
