@@ -32,16 +32,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import reduce
 from itertools import count, zip_longest
-from math import inf
-from typing import TypeAlias
 
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.conditions import FALSE
-from nautilus.core.expr.nodes import Expr, Op, Var, free_vars, substitute
+from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.index.linear import ZERO, Linear, atom
-from nautilus.core.index.simplify import bounds, simplify
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
+from nautilus.ma_tile.analysis.outstanding.iterations import Iterations
 from nautilus.ma_tile.analysis.outstanding.states import NONE, Accesses, State, within
 from nautilus.ma_tile.analysis.outstanding.touched import Touched, copied_once
 from nautilus.ma_tile.ir.async_ops import TmaLoad
@@ -65,9 +62,6 @@ from nautilus.ma_tile.ir.traverse import each_kernel, exchanged, rebuild, touch
 from nautilus.ma_tile.rewriting.renaming import chosen_ranges, known_ranges, launch_facts, uniform_ranges
 
 _GROUPS = (AsyncCopy, AsyncCommit, AsyncWait, TmaLoad)
-_PATHS = 4  # numbers of iterations of a chain of loops that have paths of their own
-#: a number of iterations, what holds with so many, and whether there may be more of them
-_Path: TypeAlias = tuple[int, tuple[Expr, ...], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,21 +150,20 @@ class _Sync:
     threads: int  # of the block
     team: bool  # whether tensors in global memory are exchanged between blocks
     stages: dict[str, int] = field(init=False)
+    runs: Iterations = field(init=False)
     _elsewhere: Accesses = field(init=False)  # to these tensors
     # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
     # that no other op has the identity.
     loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State, State]] = field(
         init=False, default_factory=dict
     )
-    trips: dict[int, tuple[ForOp, tuple[int, float]]] = field(init=False, default_factory=dict)
     moving: dict[int, tuple[ForOp, frozenset[str]]] = field(init=False, default_factory=dict)
-    paths: dict[tuple[Expr, Expr], list[_Path]] = field(init=False, default_factory=dict)
     inner: dict[int, tuple[ForOp, tuple[Accesses, Accesses] | None]] = field(init=False, default_factory=dict)
-    never: dict[tuple[object, ...], bool] = field(init=False, default_factory=dict)
     modulo: dict[Accesses, Accesses] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.stages = self.touched.stages
+        self.runs = Iterations(self.ranges, self.facts, max(self.stages.values(), default=0))
         self._elsewhere = self.touched.elsewhere
 
     # -- blocks and loops ---------------------------------------------------------------------
@@ -222,7 +215,9 @@ class _Sync:
         plain, head, left = self._fixed_point(op, state)
         pending = self._ahead(_Frame(op.body, 0, None), self._enter(op, state))
         first = (Barrier(),) if pending is None else (AsyncWait(pending), Barrier())
-        if pending is not None or ((state.read or state.written) and self._iterations(op)[1] > 1 and _barriers(plain)):
+        if pending is not None or (
+            (state.read or state.written) and self.runs.iterations(op)[1] > 1 and _barriers(plain)
+        ):
             ready = self._met(state if pending is None else state.wait(pending))
             inside, begin, after = self._fixed_point(op, ready)
             if _barriers(inside) < _barriers(plain):
@@ -233,7 +228,7 @@ class _Sync:
         """The loop with a body that is right for every iteration, the state that begins one, and the state after it."""
         at = atom(Var(op.var))
         head = self._enter(op, state)
-        least, most = self._iterations(op)
+        least, most = self.runs.iterations(op)
         if most <= 1:
             body, end = self.block(op.body, head)
             left = end if least else head.join(end)
@@ -255,7 +250,7 @@ class _Sync:
         """
         lo, hi = chain.loops[0].op.lo, chain.loops[-1].op.hi
         ends: list[State] = []
-        for n, given, more in self._paths(lo, hi):
+        for n, given, more in self.runs.paths(lo, hi):
             states: list[State | None] = [x.head for x in chain.loops]
             if not more:
                 entry = self._replay(chain.before, chain.start, {}, given) or chain.entry
@@ -268,37 +263,11 @@ class _Sync:
             left_in = [x for x in states if x is not None]
             if n:
                 ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in left_in]
-            elif isinstance(behind, ForOp) and chain.goes_on(behind) and self._may_be_empty(lo, hi):
+            elif isinstance(behind, ForOp) and chain.goes_on(behind) and self.runs.may_be_empty(lo, hi):
                 ends += [_moved(x, self._moving(behind), affine(hi) - affine(lo)) for x in left_in]
             else:
                 ends += left_in
         return self._reduced(reduce(State.join, ends)) if ends else None
-
-    def _paths(self, lo: Expr, hi: Expr) -> Sequence[_Path]:
-        """The paths of loops from ``lo`` to ``hi``, which are the same wherever the analysis comes to these."""
-        if (lo, hi) not in self.paths:
-            low, high = bounds(simplify(calc("sub", hi, lo), self.ranges), self.ranges)
-            least = max(self._between(lo, hi)[0], low or 0)
-            depth = max(self.stages.values(), default=0)
-            depth = depth if least >= depth else min(depth, _PATHS)
-            found = self.paths[lo, hi] = []
-            for n in range(min(least, depth), depth + 1):
-                if high is not None and n > max(high, 0):
-                    break
-                if not 0 < n < depth or simplify(calc("eq", hi, calc("add", lo, n)), self.ranges) != FALSE:
-                    found.append((n, self._given(lo, hi, n, n == depth), n == depth))
-        return self.paths[lo, hi]
-
-    def _may_be_empty(self, lo: Expr, hi: Expr) -> bool:
-        """Whether 0 is the fewest iterations from ``lo`` to ``hi``, which is not below ``lo``."""
-        return bounds(simplify(calc("sub", hi, lo), self.ranges), self.ranges)[0] == 0
-
-    def _given(self, lo: Expr, hi: Expr, n: int, more: bool) -> tuple[Expr, ...]:
-        """What holds where loops from ``lo`` to ``hi`` have ``n`` iterations; ``more``: as many or more."""
-        kinds = (*(("ge",) if n else ()), *(() if more else ("le",)))
-        given = [calc(kind, hi, calc("add", lo, n)) for kind in kinds]
-        known = simplify(hi, self.ranges, given)  # a minimum may be one of its arguments then
-        return (*given, *(calc(kind, known, calc("add", lo, n)) for kind in kinds))
 
     def _step(
         self, chain: _Chain, states: Sequence[State | None], left: int, given: Sequence[Expr]
@@ -310,7 +279,7 @@ class _Sync:
         out: list[list[State]] = [[] for _ in chain.loops]
         at = calc("sub", chain.loops[-1].op.hi, left)
         for k, (loop, state) in enumerate(zip(chain.loops, states, strict=True)):
-            if state is None or sum(self._iterations(x.op)[0] for x in chain.loops[k + 1 :]) >= left:
+            if state is None or sum(self.runs.iterations(x.op)[0] for x in chain.loops[k + 1 :]) >= left:
                 continue
             end = self._replay(loop.body, state, {loop.op.var: at}, given)
             if end is None:
@@ -319,19 +288,6 @@ class _Sync:
                 to = atom(Var(chain.loops[later].op.var)).shift(-1)
                 out[later].append(self._reduced(end.rename(loop.op.var, to, self.stages)))
         return [reduce(State.join, found) if found else None for found in out]
-
-    def _iterations(self, op: ForOp) -> tuple[int, float]:
-        """The least and the largest number of iterations of the loop, as far as they are known."""
-        if id(op) not in self.trips:
-            self.trips[id(op)] = (op, self._between(op.lo, op.hi))
-        return self.trips[id(op)][1]
-
-    def _between(self, lo: Expr, hi: Expr) -> tuple[int, float]:
-        """The least and the largest number of iterations from ``lo`` to ``hi``, as far as they are known."""
-        ends = hi.args if isinstance(hi, Op) and hi.op == "min" else (hi,)
-        gaps = (simplify(calc("sub", e, lo), self.ranges, self.facts) for e in ends)
-        trips = [bounds(e, self.ranges, self.facts) for e in gaps]
-        return max(0, min(low or 0 for low, _ in trips)), min(inf if high is None else high for _, high in trips)
 
     def _replay(
         self, body: tuple[MemOp, ...], state: State, at: Mapping[str, Expr], given: Sequence[Expr] = ()
@@ -353,7 +309,7 @@ class _Sync:
                     state = state.wait(pending)
                 case Barrier(threads=threads, team=team) if threads in (None, self.threads):
                     state = self._met(state, team)
-                case IfOp(cond=cond) if self._is_false(cond, at, given):
+                case IfOp(cond=cond) if self.runs.is_false(cond, at, given):
                     continue
                 case IfOp() if _bulk(op):
                     return None
@@ -370,14 +326,6 @@ class _Sync:
                 found = NONE.union(*(r for r, _, _ in parts)), NONE.union(*(w for _, w, _ in parts))
             self.inner[id(op)] = (op, found)
         return self.inner[id(op)][1]
-
-    def _is_false(self, cond: Expr, at: Mapping[str, Expr], given: Sequence[Expr]) -> bool:
-        """Whether ``cond`` never holds in iteration ``at`` where conditions are ``given``."""
-        key = cond, *at.items(), *given
-        if key not in self.never:
-            here, tighter = substitute(cond, at), [simplify(e, self.ranges, self.facts) for e in given]
-            self.never[key] = any(simplify(here, self.ranges, known) == FALSE for known in (given, tighter))
-        return self.never[key]
 
     def _enter(self, op: ForOp, state: State, lo: Expr | None = None) -> State:
         """``state`` with stages as forms of the variable of ``op``, which is ``lo`` (``op.lo``) in the first iteration.

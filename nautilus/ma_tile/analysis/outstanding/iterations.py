@@ -1,0 +1,81 @@
+"""How often loops run, and what holds where they run a few times: the paths through loops that follow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from math import inf
+from typing import TypeAlias
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import FALSE
+from nautilus.core.expr.nodes import Expr, Op, substitute
+from nautilus.core.index.simplify import bounds, simplify
+from nautilus.core.records import dataclass
+from nautilus.ma_tile.ir.ops import ForOp
+
+_PATHS = 4  # numbers of iterations of a chain of loops that have paths of their own
+#: a number of iterations, what holds with so many, and whether there may be more of them
+Path: TypeAlias = tuple[int, tuple[Expr, ...], bool]
+
+
+@dataclass(slots=True)
+class Iterations:
+    """The iterations of the loops of a kernel, where variables are in ``ranges`` and the ``facts`` of its launch hold.
+
+    ``stages``: of its longest pipeline; loops of fewer iterations have paths of their own.  Results are kept by the
+    identity of a loop, because its hash traverses its body; an entry holds its loop, so that no other one has it.
+    """
+
+    ranges: Mapping[str, tuple[int, int]]
+    facts: tuple[Expr, ...]
+    stages: int
+    _trips: dict[int, tuple[ForOp, tuple[int, float]]] = field(init=False, default_factory=dict)
+    _found: dict[tuple[Expr, Expr], list[Path]] = field(init=False, default_factory=dict)
+    _never: dict[tuple[object, ...], bool] = field(init=False, default_factory=dict)
+
+    def iterations(self, op: ForOp) -> tuple[int, float]:
+        """The least and the largest number of iterations of the loop, as far as they are known."""
+        if id(op) not in self._trips:
+            self._trips[id(op)] = (op, self._between(op.lo, op.hi))
+        return self._trips[id(op)][1]
+
+    def paths(self, lo: Expr, hi: Expr) -> Sequence[Path]:
+        """The paths of loops from ``lo`` to ``hi``: no iteration, one, and so on, and at last as many or more."""
+        if (lo, hi) not in self._found:
+            low, high = bounds(simplify(calc("sub", hi, lo), self.ranges), self.ranges)
+            least = max(self._between(lo, hi)[0], low or 0)
+            depth = self.stages if least >= self.stages else min(self.stages, _PATHS)
+            found = self._found[lo, hi] = []
+            for n in range(min(least, depth), depth + 1):
+                if high is not None and n > max(high, 0):
+                    break
+                if not 0 < n < depth or simplify(calc("eq", hi, calc("add", lo, n)), self.ranges) != FALSE:
+                    found.append((n, self._given(lo, hi, n, n == depth), n == depth))
+        return self._found[lo, hi]
+
+    def may_be_empty(self, lo: Expr, hi: Expr) -> bool:
+        """Whether 0 is the fewest iterations from ``lo`` to ``hi``, which is not below ``lo``."""
+        return bounds(simplify(calc("sub", hi, lo), self.ranges), self.ranges)[0] == 0
+
+    def is_false(self, cond: Expr, at: Mapping[str, Expr], given: Sequence[Expr]) -> bool:
+        """Whether ``cond`` never holds in iteration ``at`` where conditions are ``given``."""
+        key = cond, *at.items(), *given
+        if key not in self._never:
+            here, tighter = substitute(cond, at), [simplify(e, self.ranges, self.facts) for e in given]
+            self._never[key] = any(simplify(here, self.ranges, known) == FALSE for known in (given, tighter))
+        return self._never[key]
+
+    def _between(self, lo: Expr, hi: Expr) -> tuple[int, float]:
+        """The least and the largest number of iterations from ``lo`` to ``hi``, as far as they are known."""
+        ends = hi.args if isinstance(hi, Op) and hi.op == "min" else (hi,)
+        gaps = (simplify(calc("sub", e, lo), self.ranges, self.facts) for e in ends)
+        trips = [bounds(e, self.ranges, self.facts) for e in gaps]
+        return max(0, min(low or 0 for low, _ in trips)), min(inf if high is None else high for _, high in trips)
+
+    def _given(self, lo: Expr, hi: Expr, n: int, more: bool) -> tuple[Expr, ...]:
+        """What holds where loops from ``lo`` to ``hi`` have ``n`` iterations; ``more``: as many or more."""
+        kinds = (*(("ge",) if n else ()), *(() if more else ("le",)))
+        given = [calc(kind, hi, calc("add", lo, n)) for kind in kinds]
+        known = simplify(hi, self.ranges, given)  # a minimum may be one of its arguments then
+        return (*given, *(calc(kind, known, calc("add", lo, n)) for kind in kinds))
