@@ -53,6 +53,7 @@ class Kernel:
         self.manifest, self._cubin = manifest, cubin
         self._driver, self._library = driver, library
         self._functions: dict[int, dict[str, int]] = {}  # context -> kernel -> handle
+        self._cooperative = [_cooperative(v) for v in manifest["variants"]]
         self._fitting: dict[int, tuple[bool, ...]] = {}  # context -> the variants that its device runs
         self.inputs = tuple(t for t in manifest["tensors"] if t["role"] == "input")
         self.outputs = tuple(t for t in manifest["tensors"] if t["role"] == "output")
@@ -156,12 +157,14 @@ class Kernel:
 
     def _variant(self, numbers: Mapping[str, Number], address: Mapping[str, int]) -> Mapping[str, Any]:
         """The variant that a launch runs. Raises ToolchainError where the device does not run it."""
+        if not any(self._cooperative):
+            return variant_of(self.manifest, numbers, address)
         from nautilus.runtime.device import check
 
-        d, cooperative = self.driver, [_cooperative(v) for v in self.manifest["variants"]]
-        context = int(check(d, d.cuCtxGetCurrent(), "asking for the context")) if any(cooperative) else 0
+        d = self.driver
+        context = int(check(d, d.cuCtxGetCurrent(), "asking for the context"))
         if context not in self._fitting:
-            self._fitting[context] = tuple(all(map(self._fits, launches)) for launches in cooperative)
+            self._fitting[context] = tuple(all(map(self._fits, launches)) for launches in self._cooperative)
         fitting = self._fitting[context]
         found = variant_of(self.manifest, numbers, address, fitting)
         if not all(fitting) and not fitting[self.manifest["variants"].index(found)]:

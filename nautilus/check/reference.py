@@ -18,7 +18,7 @@ inputs than a useful bound allows.  Where the bound is that of the first steps, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
 from math import isfinite, sqrt
@@ -251,7 +251,7 @@ def _effects_of(
 ) -> Effects:  # fmt: skip
     spec = made.spec
     drawn = _drawn(spec, given, values, bounds)
-    kernel = _effects(made, given, drawn, bounds)
+    kernel = _effects(made, given, drawn, bounds, MORE_PROBES)
     targets = {
         t.name: _target(spec, t, values[t.name], bounds[t.name], kernel.get(t.name), given.regular)
         for t in spec.outputs
@@ -357,16 +357,18 @@ def in_range(made: Compiled, given: InputSet) -> bool:
 
 
 def _effects(
-    made: Compiled, given: InputSet, drawn: tuple[Probe, ...], bounds: Mapping[str, Bound]
+    made: Compiled, given: InputSet, drawn: tuple[Probe, ...], bounds: Mapping[str, Bound], more: Sequence[Probe] = ()
 ) -> dict[str, Effect]:
+    """The effects of the choices ``drawn``, and of ``more`` where few elements have most of the error."""
     program = made.program
     values = run_spec(program, given.arrays, given.scalars, given.sizes)
     how = replace(roundings(program, made.precision), combined=_combined(made, given))
     inputs = given.arrays, given.scalars, given.sizes
     found = [*errors(program, *inputs, how, values, drawn, bounds)]
-    if len(drawn) >= len(PROBES) and MORE_PROBES[0] not in drawn and is_uneven(largest(found)):
-        found += errors(program, *inputs, how, values, MORE_PROBES, bounds)
-    return largest(found)
+    effects, missing = largest(found), [p for p in more if p not in drawn]
+    if not missing or not is_uneven(effects):
+        return effects
+    return largest([*found, *errors(program, *inputs, how, values, missing, bounds)])
 
 
 def _combined(made: Compiled, given: InputSet) -> dict[str, float]:

@@ -29,7 +29,7 @@ class Space(enum.Enum):
     TEMP = "temp"
     LOCAL = "local"
 
-    __hash__ = object.__hash__  # members are unique; that of Enum takes ten times as long
+    __hash__ = object.__hash__  # members are unique; that of Enum is a function of Python
 
 
 def show_shape(shape: Sequence[Extent]) -> str:

@@ -54,7 +54,7 @@ class Kind(enum.Enum):
     PARTS = enum.auto()  # declared parts of the op with regions of their own
     SPAN = enum.auto()  # where the op stands in a text
 
-    __hash__ = object.__hash__  # members are unique; that of Enum takes ten times as long
+    __hash__ = object.__hash__  # members are unique; that of Enum is a function of Python
 
 
 class Access(enum.Enum):

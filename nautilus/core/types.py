@@ -31,7 +31,7 @@ class DType(enum.Enum):
     U8 = "u8"
     BOOL = "bool"
 
-    __hash__ = object.__hash__  # members are unique; that of Enum takes ten times as long
+    __hash__ = object.__hash__  # members are unique; that of Enum is a function of Python
 
     def __str__(self) -> str:
         return self.value

@@ -48,19 +48,14 @@ NONE = Statements()
 _NO_STATEMENT = (ma.ForOp, ma.IfOp, ma.RolesOp, ma.TileSchedulerOp, ma.ConstOp)  # no part of one statement
 
 
-def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), statements: Statements = NONE) -> str:
-    """The whole ``.cu`` text. ``header``: lines of the leading comment. Raises UnsupportedError."""
-    return whole_text(header, [device_part(module, statements)], host_part(Choice.of(module)))
+def emit_module(module: ma.MemModule, statements: Statements = NONE) -> str:
+    """The ``.cu`` text without its leading comment. Raises UnsupportedError."""
+    return whole_text([device_part(module, statements)], host_part(Choice.of(module)))
 
 
-def whole_text(header: Sequence[str], devices: Sequence[str], host: str) -> str:
-    """The leading comment, the device parts of all modules, and the host part."""
-    return "\n".join(p for p in (comment(header), *devices, host) if p)
-
-
-def comment(lines: Sequence[str]) -> str:
-    """``lines`` as comments of C++."""
-    return "".join(f"// {line}".rstrip() + "\n" for line in lines)
+def whole_text(devices: Sequence[str], host: str) -> str:
+    """The device parts of all modules, and the host part."""
+    return "\n".join(p for p in (*devices, host) if p)
 
 
 def device_part(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from nautilus.core.records import dataclass
-from nautilus.cuda.emit import comment, emit_module
+from nautilus.cuda.emit import emit_module
 from nautilus.cuda.names import kernel_symbols
 from nautilus.cuda.text.statements import Spec, Statements
 from nautilus.cuda.text.wrapping import wrapped
@@ -37,7 +37,8 @@ class CudaModule:
     @property
     def text(self) -> str:
         """The whole text."""
-        return "\n".join(p for p in (comment(self.header()), self.code) if p)
+        comment = "".join(f"// {line}".rstrip() + "\n" for line in self.header())
+        return "\n".join(p for p in (comment, self.code) if p)
 
 
 def lower(module: ma.MemModule, header: Header = no_header, spec: Spec | None = None) -> CudaModule:
@@ -45,7 +46,7 @@ def lower(module: ma.MemModule, header: Header = no_header, spec: Spec | None = 
 
     ``spec``: the Spec, whose statements name values and stand in comments; None for a dump.
     """
-    return CudaModule(wrapped(emit_module(module, (), Statements.of(spec))), kernel_symbols(module), header)
+    return CudaModule(wrapped(emit_module(module, Statements.of(spec))), kernel_symbols(module), header)
 
 
 def format(module: CudaModule) -> str:

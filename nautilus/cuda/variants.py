@@ -20,7 +20,7 @@ def lower_variants(choice: Choice, header: Header = no_header, spec: Spec | None
     """
     check_dispatch(choice)
     statements = Statements.of(spec)
-    text = whole_text((), [device_part(m, statements) for m in choice.modules], host_part(choice))
+    text = whole_text([device_part(m, statements) for m in choice.modules], host_part(choice))
     kernels = {symbol: f"{m.name}.{kernel}" for m in choice.modules for symbol, kernel in kernel_symbols(m).items()}
     return CudaModule(wrapped(text), kernels, header)
 
@@ -33,4 +33,4 @@ def lower_kernels(parts: Sequence[tuple[MemModule, Sequence[MemKernel]]], spec: 
     statements = Statements.of(spec)
     kernels = {symbol: f"{m.name}.{kernel}" for m, only in parts for symbol, kernel in kernel_symbols(m, only).items()}
     devices = [device_part(m, statements, only) for m, only in parts]
-    return CudaModule(wrapped(whole_text((), devices, "")), kernels)
+    return CudaModule(wrapped(whole_text(devices, "")), kernels)

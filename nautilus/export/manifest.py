@@ -79,8 +79,9 @@ def dispatch(choice: Choice) -> Any:
     asked = [["eq", ["mod", ["address", b.name], ALIGNMENT], 0] for b in tensors]
     asked += [["eq", ["mod", p.name, p.multiple], 0] for p in strides]
     by_size = _tree(choice, choice.dispatch)
-    other = _tree(choice, len(choice.sized)) if asked else 0
-    return {"if": _all(asked), "then": by_size, "else": other} if asked else by_size
+    if not asked:
+        return by_size
+    return {"if": _all(asked), "then": by_size, "else": _tree(choice, len(choice.sized))}
 
 
 def _tree(choice: Choice, tree: Dispatch) -> Any:

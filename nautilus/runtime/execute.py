@@ -223,7 +223,11 @@ def run(
 
 
 def launched_here(result: Result, scalars: Mapping[str, Number]) -> MemModule:
-    """The module of ``result`` that the GPU of this machine launches at ``scalars``, which has sizes and strides."""
+    """The module of ``result`` that the GPU of this machine launches at ``scalars``, which has sizes and strides.
+
+    Each multiprocessor is taken to run one block, before there is a kernel to ask about.  So the variant for small
+    devices may be chosen where the launcher, which asks for the occupancy, takes the other one.
+    """
     from nautilus.runtime.device import open_device
 
     asks = result.variants is not None and result.variants.apart is not None

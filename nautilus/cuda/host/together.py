@@ -1,5 +1,7 @@
 """Whether a device runs all blocks of a launch at the same time, as kernels with teams need.
 
+Such blocks are co-resident, which a cooperative launch demands (CUDA C++ Programming Guide, "Cooperative Groups").
+
 Each variant with such kernels has a function ``fits``, which asks the device once::
 
     static bool fits() {

@@ -74,8 +74,7 @@ def _figure(first: Profile, whole: Profile, known: Known, along: Along, unit: fl
     one, later = relative_errors(first.errors[0], first.values), relative_errors(whole.errors[0], whole.values)
     if along.axis is None:
         grown = later[-1] / one[-1] if 0.0 < one[-1] < inf else 1.0
-        points = [(min(FIRST, known.steps), worst[-1]), (known.steps, worst[-1] * max(1.0, grown))]
-        points = [(0, 0.0), *points]
+        points = [(0, 0.0), (min(FIRST, known.steps), worst[-1]), (known.steps, worst[-1] * max(1.0, grown))]
         count = 0
     else:
         n = len(worst)
@@ -89,10 +88,9 @@ def _figure(first: Profile, whole: Profile, known: Known, along: Along, unit: fl
         count = len(good) if good.all() else int(np.argmin(good))
         count = count if count == along.total else count * 2 // 3
     relative = _continued(points, along.total) if _stays(whole, known.steps, along) else inf
-    if along.axis is not None:
-        relative = float(_with_doubt(np.asarray(relative), raw[0], np.asarray(along.total), doubt))
     if along.axis is None:
         return Figure(share * float(relative) + unit, unit)
+    relative = float(_with_doubt(np.asarray(relative), raw[0], np.asarray(along.total), doubt))
     return Figure(share * float(relative) + unit, unit, count, share * float(errors[max(0, count - 1)]) + unit)
 
 

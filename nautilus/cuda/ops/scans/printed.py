@@ -9,6 +9,7 @@ from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.ops.reduction import combine
 from nautilus.cuda.registers import digit as digit_text
+from nautilus.cuda.registers import times
 from nautilus.cuda.writer import Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.scan import Digit, ScanLevels
@@ -74,6 +75,19 @@ class Scan:
         d = self.levels.lanes
         mask = (d.size - 1) * d.step
         return f"{self.w.lane} & {31 - mask}" if self.op.reverse else f"{self.w.lane} | {mask}"
+
+    @property
+    def first_warp(self) -> str:
+        """The number of the first warp among those that have a part of the same elements."""
+        d = self.levels.warps
+        return f"{self.w.warp} - {times(digit_text(self.w.warp, d.step, d.size, False), d.step)}"
+
+    def warps_in_order(self, first: str) -> Iterator[str]:
+        """The numbers of the warps in the order of the scan; ``first``: a name that has :attr:`first_warp`."""
+        d = self.levels.warps
+        for n in range(d.size):
+            at = (d.size - 1 - n if self.op.reverse else n) * d.step
+            yield f"({first} + {at})" if at else first
 
     def print_scratch(self) -> None:
         """Declare the pointer to the scratch through which warps exchange their totals."""

@@ -10,7 +10,6 @@ from nautilus.cuda.ctypes import literal
 from nautilus.cuda.ops.reduction import scratch_element
 from nautilus.cuda.ops.scans.printed import Scan, distances, shuffle
 from nautilus.cuda.ops.scans.states import StateScan, print_states
-from nautilus.cuda.registers import digit as digit_text
 from nautilus.cuda.registers import times
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
@@ -90,12 +89,11 @@ def _warps(s: Scan) -> None:
         w.line(f"{scratch_element(w, w.warp, count, t)} = total[{t}];")
     w.line("__syncthreads();")
     w.line(f"const int warp_place = {s.place(w.warp, d)};")
-    w.line(f"const int first_warp = {w.warp} - {times(digit_text(w.warp, d.step, d.size, False), d.step)};")
+    w.line(f"const int first_warp = {s.first_warp};")
     with w.registers("t", count) as t:
         w.line(f"{s.ctype} earlier = {s.start}, every = {s.start};")
-        for n in range(d.size):
-            at = (d.size - 1 - n if s.op.reverse else n) * d.step
-            load = scratch_element(w, f"(first_warp + {at})" if at else "first_warp", count, t)
+        for n, warp in enumerate(s.warps_in_order("first_warp")):
+            load = scratch_element(w, warp, count, t)
             load = f"({load} != 0)" if s.dtype is DType.BOOL else load
             with w.braces(""):
                 w.line(f"const {s.ctype} part = {load};")
@@ -350,12 +348,10 @@ def _warps_in_order(s: _Recurrence) -> None:
         w.line(f"{scratch_element(w, w.warp, 2 * count, f'({t} + {count})')} = scan_rest[{t}];")
     w.line("__syncthreads();")
     w.line(f"const int scan_warp_place = {s.place(w.warp, d)};")
-    w.line(f"const int scan_first_warp = {w.warp} - {times(digit_text(w.warp, d.step, d.size, False), d.step)};")
+    w.line(f"const int scan_first_warp = {s.first_warp};")
     with w.registers("t", count) as t:
         w.line(f"{s.ctype} scan_earlier_factor = 1, scan_earlier_rest = 0, scan_every_factor = 1, scan_every_rest = 0;")
-        for n in range(d.size):
-            at = (d.size - 1 - n if s.op.reverse else n) * d.step
-            warp = f"(scan_first_warp + {at})" if at else "scan_first_warp"
+        for n, warp in enumerate(s.warps_in_order("scan_first_warp")):
             factor = f"scan_factor[{t}]" if s.is_steady else scratch_element(w, warp, 2 * count, t)
             rest = scratch_element(w, warp, 2 * count, f"({t} + {count})")
             with w.braces(""):
@@ -379,9 +375,8 @@ def _read_warps(s: _Recurrence) -> None:
     w, d = s.w, s.levels.warps
     w.line("__syncthreads();")
     w.line(f"const int scan_warp_place = {s.place(w.warp, d)};")
-    first = f"{w.warp} - {times(digit_text(w.warp, d.step, d.size, False), d.step)}"
     turned = f"{d.size - 1} - {w.lane}" if s.op.reverse else w.lane
-    w.line(f"const int scan_read_warp = {first} + {times(f'({turned})', d.step)};")
+    w.line(f"const int scan_read_warp = {s.first_warp} + {times(f'({turned})', d.step)};")
 
 
 def _states(s: _Recurrence, by: ma.Frag) -> None:

@@ -13,7 +13,6 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal
 from nautilus.cuda.ops.scans.printed import Scan, distances, shuffle
-from nautilus.cuda.registers import digit as digit_text
 from nautilus.cuda.registers import times
 from nautilus.ma_tile.ir.scan import Digit, StateMatrix
 
@@ -298,7 +297,7 @@ def _warps(s: StateScan) -> None:
             w.line(f"{s.partial(w.warp, _at(t, count, n))} = {value};")
     w.line("__syncthreads();")
     w.line(f"const int scan_warp_place = {s.place(w.warp, d)};")
-    w.line(f"const int scan_first_warp = {w.warp} - {times(digit_text(w.warp, d.step, d.size, False), d.step)};")
+    w.line(f"const int scan_first_warp = {s.first_warp};")
     if not s.levels.whole_lanes:
         _warps_in_order(s, count)
         return
@@ -322,14 +321,7 @@ def _warps(s: StateScan) -> None:
             s.declare(s.elements("scan_earlier"), s.elements("scan_powers"))
         for value in names:
             w.line(f"{value} = {shuffle(s, '__shfl_sync', value, str(d.size - 1))};")
-        s.load("scan_before", "before", t)
-        s.assign(
-            [*s.elements("scan_before"), *s.vector("scan_before")],
-            [*s.product("scan_before", "scan_earlier"),
-             *s.applied("scan_before", s.vector("scan_earlier"), s.vector("scan_before"))],
-        )  # fmt: skip
-        _note_large(s, "scan_before")
-        s.keep("scan_before", "before", t)
+        _after_earlier(s, t)
         if s.matrix.steady and d.size & (d.size - 1):
             s.raise_to("scan_whole", d.size, "scan_all")
             s.assign(s.elements("scan"), s.elements("scan_all"))
@@ -338,15 +330,13 @@ def _warps(s: StateScan) -> None:
 
 def _warps_in_order(s: StateScan, count: int) -> None:
     """The map before each warp, and that of all, where each thread combines those of all warps one after another."""
-    w, d = s.w, s.levels.warps
+    w = s.w
     with w.registers("t", s.levels.totals) as t:
         own = s.kept("all", t)[0]
         s.declare([*s.elements("scan_earlier"), *s.vector("scan_earlier")], [*s.identity(), *("0" for _ in s.columns)])
         every = [*s.elements("scan_every"), *s.vector("scan_every")]
         w.line(f"{s.ctype} {', '.join(every)};")
-        for n in range(d.size):
-            at = (d.size - 1 - n if s.op.reverse else n) * d.step
-            warp = f"(scan_first_warp + {at})" if at else "scan_first_warp"
+        for n, warp in enumerate(s.warps_in_order("scan_first_warp")):
             read = [s.partial(warp, _at(t, count, k)) for k in range(count)]
             values = [*own, *read] if s.matrix.steady else read
             with w.braces(""):
@@ -357,15 +347,20 @@ def _warps_in_order(s: StateScan, count: int) -> None:
                 s.assign([*s.elements("scan_earlier"), *s.vector("scan_earlier")], every, f"scan_warp_place == {n}")
                 after = s.applied("scan_part", s.vector("scan_every"), s.vector("scan_part"))
                 s.assign(every, [*s.product("scan_part", "scan_every"), *after])
-        s.load("scan_before", "before", t)
-        s.assign(
-            [*s.elements("scan_before"), *s.vector("scan_before")],
-            [*s.product("scan_before", "scan_earlier"),
-             *s.applied("scan_before", s.vector("scan_earlier"), s.vector("scan_before"))],
-        )  # fmt: skip
-        _note_large(s, "scan_before")
-        s.keep("scan_before", "before", t)
+        _after_earlier(s, t)
         s.keep("scan_every", "all", t)
+
+
+def _after_earlier(s: StateScan, t: str) -> None:
+    """The map before a thread, of its own warp, also after that of the warps before it."""
+    s.load("scan_before", "before", t)
+    s.assign(
+        [*s.elements("scan_before"), *s.vector("scan_before")],
+        [*s.product("scan_before", "scan_earlier"),
+         *s.applied("scan_before", s.vector("scan_earlier"), s.vector("scan_before"))],
+    )  # fmt: skip
+    _note_large(s, "scan_before")
+    s.keep("scan_before", "before", t)
 
 
 def _steady_warps(s: StateScan) -> None:

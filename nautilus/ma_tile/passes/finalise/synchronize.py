@@ -83,7 +83,8 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     smem = {s.name: s for s in kernel.smem}
     ranges = {**uniform_ranges(kernel), **known_ranges(kernel), **chosen_ranges(kernel)}
     touched = Touched(smem, exchanged(kernel.body), copied_once(kernel.body))
-    work = _Sync(smem, ranges, launch_facts(kernel), touched, 32 * kernel.warps, kernel.team > 1)
+    runs = Iterations(ranges, launch_facts(kernel), max(touched.stages.values(), default=0))
+    work = _Sync(smem, runs, touched, 32 * kernel.warps, kernel.team > 1)
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
         fewer, same = _without_commit(bare, n), _without_commit(body, n)
@@ -144,13 +145,11 @@ class _Chain:
 @dataclass(slots=True)
 class _Sync:
     smem: dict[str, Smem]
-    ranges: Mapping[str, tuple[int, int]]
-    facts: tuple[Expr, ...]
+    runs: Iterations
     touched: Touched
     threads: int  # of the block
     team: bool  # whether tensors in global memory are exchanged between blocks
     stages: dict[str, int] = field(init=False)
-    runs: Iterations = field(init=False)
     _elsewhere: Accesses = field(init=False)  # to these tensors
     # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
     # that no other op has the identity.
@@ -163,7 +162,6 @@ class _Sync:
 
     def __post_init__(self) -> None:
         self.stages = self.touched.stages
-        self.runs = Iterations(self.ranges, self.facts, max(self.stages.values(), default=0))
         self._elsewhere = self.touched.elsewhere
 
     # -- blocks and loops ---------------------------------------------------------------------

@@ -71,14 +71,15 @@ class ScanRecurrences(CertifyingPass[Program]):
         made = {d.name for d in found if d is not None}
         for d in (d for d in find_defs(program).values() if d.name not in made):
             scan = prefix_of(d) if d.op == "sum" and len(d.red) == 1 and d.at is None else None
-            if scan is None or running(d.guard, d.red[0], d.par) is None:
+            bound = None if scan is None else running(d.guard, d.red[0], d.par)
+            if scan is None or bound is None:
                 continue
             if not (self.always or chunk_length(d, scan, d.red[0].extent)):
                 continue
-            new = _recurrence(program, d)
+            new = _recurrence(program, d, *bound)
             if new is not None and self._follows(*new):
                 program = new[0]
-                certificates.append(_certificate(d))
+                certificates.append(_certificate(d, *bound))
         return program, tuple(certificates)
 
     def _scans(self, program: Program, k: Kernel) -> bool:
@@ -103,11 +104,9 @@ class ScanRecurrences(CertifyingPass[Program]):
         return sums and ScanTiles(always=self.always).pays(program, form)
 
 
-def _recurrence(program: Program, d: Def) -> tuple[Program, Kernel] | None:
-    """``program`` with the steps of the running sum ``d``, and their kernel; None where sizes are not known."""
-    (u,), bound = d.red, running(d.guard, d.red[0], d.par)
-    assert bound is not None
-    t, reverse = bound
+def _recurrence(program: Program, d: Def, t: Axis, reverse: bool) -> tuple[Program, Kernel] | None:
+    """``program`` with the steps of the sum ``d``, running along ``t``, and their kernel; None for unknown sizes."""
+    (u,) = d.red
     steps = u.extent
     if not isinstance(steps, int) or any(not isinstance(a.extent, int) for a in d.par) or t.name in free_vars(d.value):
         return None
@@ -135,12 +134,9 @@ def _recurrence(program: Program, d: Def) -> tuple[Program, Kernel] | None:
     return replace(program, kernels=kernels, buffers=(*program.buffers, own)), kernel
 
 
-def _certificate(d: Def) -> Certificate:
+def _certificate(d: Def, t: Axis, reverse: bool) -> Certificate:
     """A running sum is that of the steps before and the term of its own."""
-    (u,), bound = d.red, running(d.guard, d.red[0], d.par)
-    assert bound is not None
-    t, reverse = bound
-    dtype = d.value.dtype
+    (u,), dtype = d.red, d.value.dtype
 
     def over(guard: Expr | None) -> Expr:
         return Reduce("sum", d.red, guard, d.value, dtype, d.span)

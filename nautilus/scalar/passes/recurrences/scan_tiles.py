@@ -42,8 +42,8 @@ from nautilus.scalar.rewriting import map_kernels, nest, with_body
 from nautilus.targets.memory_rates import LAUNCH
 
 LEAST = 64  # steps
-TURN = 1.5  # microseconds of a tile that follows another one: its barriers, and the latency of memory
-MASKED = 2.0  # the time of a tile of which each element has a mask, relative to another one
+TURN = 1.5  # microseconds of a tile that follows another one, judged: its barriers, and the latency of memory
+MASKED = 2.0  # the time of a tile of which each element has a mask, relative to another one; judged too
 
 
 @dataclass(frozen=True, slots=True)
