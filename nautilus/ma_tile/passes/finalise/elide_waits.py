@@ -11,6 +11,8 @@ before and after an op.
 * Nothing arrives at an mbarrier at which nothing waits, and the mbarrier is removed.
 * A ``tma.wait`` before the first TMA store is removed, and one after which another one and a barrier follow before the
   threads write to a stage that is stored.  Stores that one wait covers make one group.
+* So is the end of a group, or a ``tma.wait``, without which each store is still awaited before its stage is written
+  again or released (``analysis.outstanding.stores``); this holds for the tiles of a persistent block too.
 * A barrier of the threads of one consumer is removed, if they have written to no shared memory before it, and write to
   none afterwards that was read before it.
 * A ``wg.wait`` between two loops that accumulate is removed, if nothing is released there and the second loop has an
@@ -33,6 +35,7 @@ from nautilus.core.index.linear import Linear, linear
 from nautilus.core.index.simplify import Ranges, bounds, simplify
 from nautilus.core.ops import Kind, declaration
 from nautilus.core.records import dataclass
+from nautilus.ma_tile.analysis.outstanding.stores import store_groups
 from nautilus.ma_tile.analysis.pipelines import instances
 from nautilus.ma_tile.ir.async_ops import CONSUMER, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import (
@@ -79,14 +82,18 @@ class ElideWaits:
 def elided(kernel: MemKernel) -> MemKernel:
     """``kernel`` without synchronisation that never blocks, if it has roles and processes one tile."""
     roles = next((op for op in kernel.body if isinstance(op, RolesOp)), None)
-    if roles is None or kernel.cluster > 1 or any(isinstance(op, TileSchedulerOp) for op in walk_ops(kernel.body)):
+    if roles is None or kernel.cluster > 1:
         return kernel
+    if any(isinstance(op, TileSchedulerOp) for op in walk_ops(kernel.body)):
+        fewer = replace(roles, roles=tuple(_with_fewer_groups(r, kernel) for r in roles.roles))
+        return replace(kernel, body=tuple(fewer if op is roles else op for op in kernel.body))
     ranges, new = known_ranges(kernel), roles
     for p in kernel.pipelines:
         new = _mapped(new, _Pipeline(p, ranges, _releases(roles, p, kernel, ranges)).role)
     used = {x for op in walk_ops((new,)) if not isinstance(op, MbarArrive) for x in _mbarriers(op)}
     new = _mapped(new, lambda body: rebuild(body, lambda op: (op,) if _is_used(op, used) else ()))
     new = _mapped(new, _stores)
+    new = replace(new, roles=tuple(_with_fewer_groups(r, kernel) for r in new.roles))
     new = replace(new, roles=tuple(replace(r, body=_without_first_barriers(r, kernel)) for r in new.roles))
     for p in kernel.pipelines:
         new = _mapped(new, lambda body, p=p: _without_dead_advances(body, p, ranges, False)[0])  # type: ignore[misc]
@@ -333,6 +340,16 @@ def _stores(body: Ops) -> Ops:
                 behind, told = None, False
         out.append(op)
     return tuple(reversed(out))
+
+
+def _with_fewer_groups(role: Role, kernel: MemKernel) -> Role:
+    """``role`` without the groups of TMA stores, and the waits for them, that order nothing."""
+    groups = store_groups(kernel, role)
+    idle = groups.idle(role.body)
+    for n, op in enumerate(role.body):
+        if isinstance(op, TileSchedulerOp) and any(isinstance(x, TmaWait) for x in role.body[n + 1 :]):
+            idle |= groups.idle(op.body, op.iteration)
+    return replace(role, body=rebuild(role.body, lambda op: () if id(op) in idle else (op,)))
 
 
 def _without_first_barriers(role: Role, kernel: MemKernel) -> Ops:

@@ -14,7 +14,8 @@ outstanding.  The pass inserts
   team where other blocks store it too.  An element is stored once (``vr_tile.ir``, recurrences), so a store needs none.
 
 A barrier is placed together with the wait that the next reader of an outstanding copy needs, if no other barrier is
-needed before that reader.  A loop over a pipeline then has one barrier an iteration.
+needed before that reader.  A loop over a pipeline then has one barrier an iteration.  The wait is dropped again if the
+reader has one of its own and all else stays the same, as where the first iteration of a loop needs that one.
 
 Stages of a pipeline are compared symbolically: the numerator of ``expr % stages`` is an affine form of the loop
 variable, and it is shifted by one at the back edge.  Two forms whose difference is not constant may be equal.  The
@@ -90,7 +91,43 @@ def synchronize(kernel: MemKernel) -> MemKernel:
         fewer, same = _without_commit(bare, n), _without_commit(body, n)
         if work.block(fewer, State())[0] == same:
             bare, body = fewer, same
+    for op in _repeated(body, ()):
+        alone = replace(work, alone=work.alone | {id(op)})
+        fewer = alone.block(bare, State())[0]
+        if fewer != body and _has_fewer_waits(fewer, body):
+            work, body = alone, fewer
     return replace(kernel, body=body)
+
+
+def _repeated(body: tuple[MemOp, ...], loop: tuple[MemOp, ...]) -> Iterator[MemOp]:
+    """The ops behind a wait and a barrier whose groups another wait covers later.
+
+    ``loop``: what follows ``body``, which is the body of a loop once more.
+    """
+    for n, op in enumerate(body):
+        if isinstance(op, AsyncWait) and n + 2 < len(body) and isinstance(body[n + 1], Barrier):
+            behind = [x for x in walk_ops((*body[n + 2 :], *loop)) if isinstance(x, AsyncCommit | AsyncWait)]
+            commits = next((k for k, x in enumerate(behind) if isinstance(x, AsyncWait)), len(behind))
+            following = behind[commits] if commits < len(behind) else op
+            if isinstance(following, AsyncWait) and following is not op and following.pending <= op.pending + commits:
+                yield body[n + 2]
+        elif isinstance(op, ForOp | IfOp):
+            yield from _repeated(op.body, op.body if isinstance(op, ForOp) else ())
+
+
+def _has_fewer_waits(new: tuple[MemOp, ...], old: tuple[MemOp, ...]) -> bool:
+    """Whether ``new`` is ``old`` without some of its waits."""
+    left = iter(new)
+    op = next(left, None)
+    for x in old:
+        same = op == x
+        if not same and isinstance(op, ForOp | IfOp) and isinstance(x, type(op)):
+            same = replace(x, body=op.body) == op and _has_fewer_waits(op.body, x.body)
+        if same:
+            op = next(left, None)
+        elif not isinstance(x, AsyncWait):
+            return False
+    return op is None
 
 
 def _without_commit(body: tuple[MemOp, ...], n: int) -> tuple[MemOp, ...]:
@@ -149,6 +186,7 @@ class _Sync:
     touched: Touched
     threads: int  # of the block
     team: bool  # whether tensors in global memory are exchanged between blocks
+    alone: frozenset[int] = frozenset()  # identities of ops whose barriers have no wait for a later reader
     stages: dict[str, int] = field(init=False)
     _elsewhere: Accesses = field(init=False)  # to these tensors
     # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
@@ -369,7 +407,7 @@ class _Sync:
         awaited = state if pending is None else state.wait(pending)
         if not self._clash(reads, writes | copies, awaited):
             return self._waited(state, pending, out)
-        if pending is None:
+        if pending is None and id(op) not in self.alone:
             pending = self._ahead(frame, state)
         state = self._waited(state, pending, out)
         across = self.team and not touched.isdisjoint(self._elsewhere & state.written)
