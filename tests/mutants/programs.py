@@ -29,7 +29,7 @@ from nautilus.frontend.promises import integer_ranges, keep
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.interp.block import BlockRun
-from nautilus.ma_tile.interp.module import Launches, run_module
+from nautilus.ma_tile.interp.module import InterpError, Launches, run_module
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
@@ -66,7 +66,8 @@ _NANS = (3 / 7, 1)  # elements that are NaN, as a share of those of a tensor; th
 class Program:
     """A module with inputs for it.
 
-    ``ends``: inputs whose integers are at the ends of their ranges, as lengths of 0; None where there are no integers.
+    ``ends``: inputs whose integers are at the ends of their ranges, or below, as lengths of 0; None where there are no
+    integers.
     """
 
     name: str
@@ -236,8 +237,22 @@ def _sized(request: Request, whole: Result, dims: Mapping[str, int], name: str) 
     sizes = {n: v for n, v in dims.items() if n in _late(spec)}
     given = generate(spec, sizes=sizes)
     scalars = {**given.scalars, **given.sizes}
-    ends = _at_ends(spec, given)
-    return Program(name, with_many_tiles(result.modules["ma-tile"], scalars), given.arrays, scalars, ends)
+    module = with_many_tiles(result.modules["ma-tile"], scalars)
+    return _with_ends(Program(name, module, given.arrays, scalars, _at_ends(spec, given)), spec, given)
+
+
+def _with_ends(p: Program, spec: Spec, given: InputSet) -> Program:
+    """``p`` with the lowest integers less one, if it runs so: the module does not know what the spec promises."""
+    if p.ends is None:
+        return p
+    ranges = integer_ranges(spec, given.sizes)
+    lower = {n: np.where(x == ranges[n][0], x - 1, x).astype(x.dtype) for n, x in p.ends.items() if n in ranges}
+    below = Program(p.name, p.module, p.inputs, p.scalars, {**p.ends, **lower})
+    try:
+        below.run(p.module, p.module.kernels[0].name, 2)
+    except InterpError:  # a read has no condition where its index has a promise
+        return p
+    return below
 
 
 def _at_ends(spec: Spec, given: InputSet) -> Mapping[str, Any] | None:

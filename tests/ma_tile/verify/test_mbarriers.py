@@ -12,7 +12,7 @@ from nautilus.ma_tile.passes.finalise.initialise_mbarriers import InitialiseMbar
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
-from tests.ma_tile.programs.warpgroup import cluster
+from tests.ma_tile.programs.warpgroup import cluster, module
 
 COPY = """
 module t target sm_90a {
@@ -91,3 +91,24 @@ def test_the_emitter_prints_what_stands_there() -> None:
     assert text.count("mbarrier_init(shared + full_at, 1);") == 1
     with pytest.raises(UnsupportedError, match=r"mbarriers without mbar\.init"):
         emit_module(parse(edited(COPY, "    mbar.init\n    barrier\n", "")))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("mbar.wait full[r_stage]", "mbar.wait full[(r_stage + 1) % 3]", "have the stage of a pipeline state"),
+        ("full[r_stage] parity r_phase", "full[r_stage] parity 0", "a wait has stage and phase of one pipeline state"),
+        ("mbar.expect full[r_stage]", "mbar.expect full[(r_stage + 1) % 3]", "have the stage of a pipeline state"),
+        ("mbar.expect full[r_stage]", "mbar.expect empty[r_stage]", "a TMA load arrives where the mbar.expect"),
+        ("] mbar full[r_stage]", "] mbar full[(r_stage + 1) % 3]", "a TMA load arrives where the mbar.expect"),
+        ("          if t >= 1 {\n  ", "", "have the stage of a pipeline state"),
+    ],
+)
+def test_the_stages_of_a_pipeline(old: str, new: str, rule: str) -> None:
+    text = ma_format(module("after"))
+    verify(parse(text))
+    changed = text.replace(old, new, -1 if old.startswith("]") else 1)  # all loads together expect their bytes
+    if not new:  # the release of an earlier stage without its condition
+        changed = changed.replace("each warp\n          }\n", "each warp\n", 1)
+    with pytest.raises(VerifyError, match=rule):
+        verify(parse(changed))

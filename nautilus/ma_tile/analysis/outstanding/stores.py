@@ -1,4 +1,4 @@
-"""Which commits and waits of TMA stores order nothing: those without which each store is still awaited in time.
+"""Which commits and waits of TMA stores, and barriers, order nothing: each access is still ordered without them.
 
 A store reads its stage until a ``tma.wait`` that covers its group.  A thread may write to the stage after a barrier
 that follows this wait, and a warp may release the stage after the wait itself.  At its end a role has waited for all of
@@ -8,6 +8,9 @@ What orders a store and a later op are therefore three ops in a row: a commit, a
 Commits are left out from the last to the first, and waits from the first to the last, as long as each pair of a store
 and a later op that is ordered so stays ordered.  A wait then covers stores that were issued long before it.  A pair
 that is not ordered so is ordered by mbarriers, which stay as they are.
+
+Barriers of the threads of one consumer follow, from the first to the last: one is left out if each access of a thread
+to shared memory and each later one that clashes with it still have a barrier between them.
 """
 
 from __future__ import annotations
@@ -19,7 +22,20 @@ from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir.async_ops import CONSUMER, AdvanceOp, TmaCommit, TmaStore, TmaWait
-from nautilus.ma_tile.ir.ops import Barrier, IfOp, MbarArrive, MemKernel, MemOp, Role, Slot, Smem, walk_ops
+from nautilus.ma_tile.ir.ops import (
+    Barrier,
+    IfOp,
+    MbarArrive,
+    MemKernel,
+    MemOp,
+    MmaOp,
+    ReduceOp,
+    Role,
+    ScanOp,
+    Slot,
+    Smem,
+    walk_ops,
+)
 from nautilus.ma_tile.ir.traverse import Ops, deep_touch, touch
 
 _GROUPS = (TmaStore, TmaCommit, TmaWait)
@@ -56,6 +72,44 @@ class StoreGroups:
                 ops = fewer
         left = {id(op) for op in ops}
         return frozenset(id(op) for op in (*commits, *waits) if id(op) not in left)
+
+    def idle_barriers(self, body: Ops, iteration: str) -> frozenset[int]:
+        """The identities of the barriers of one consumer in ``body``, that of a tile, that order no two accesses."""
+        ops = _in_line(body, iteration) or []
+        waits_inside = any(isinstance(x, ReduceOp | ScanOp) and x.scratch is not None for x in walk_ops(body))
+        mine = [op for op in ops if isinstance(op, Barrier) and op.threads == self.threads]
+        if waits_inside or not mine:
+            return frozenset()
+        stores, met = {*self._ordered(ops, True)}, self._met(ops)
+        if met is None:
+            return frozenset()
+        out = set[int]()
+        for barrier in mine:
+            fewer = [x for x in ops if x is not barrier]
+            if stores <= {*self._ordered(fewer, True)} and met <= (self._met(fewer) or set()):
+                ops = fewer
+                out.add(id(barrier))
+        return frozenset(out)
+
+    def _met(self, ops: Sequence[MemOp]) -> set[tuple[int, int]] | None:
+        """The positions of two accesses that clash, by identities, with a barrier between them, from tile to tile too.
+
+        None where one of them is an MMA's, which goes on behind barriers.
+        """
+        out = set[tuple[int, int]]()
+        touched = [(deep_touch(op), op) for op in ops]
+        for n, (first, op) in enumerate(touched):
+            met = moved = False
+            for k, (second, later) in enumerate((*touched[n + 1 :], *touched[: n + 1])):
+                met |= isinstance(later, Barrier) and (later.threads is None or later.threads >= self.threads)
+                moved |= isinstance(later, AdvanceOp) or k >= len(ops) - n - 1
+                pairs = ((first.writes, second.all), (first.reads, (*second.writes, *second.copies)))
+                if any(not self._distinct(a, b, moved) for xs, ys in pairs for a in xs for b in ys):
+                    if any(isinstance(x, MmaOp) for x in walk_ops((op, later))):
+                        return None
+                    if met:
+                        out.add((id(op), id(later)))
+        return out
 
     def _ordered(self, ops: Sequence[MemOp], again: bool) -> Iterator[tuple[int, int, bool]]:
         """The pairs of a store and a later op, by their identities, that are ordered; whether that is in the next tile.
@@ -95,14 +149,15 @@ class StoreGroups:
 
     def _overwrites(self, store: TmaStore, op: MemOp, moved: bool) -> bool:
         """Whether ``op`` may write to what ``store`` reads; ``moved``: variables may have other values there."""
-        found, own = deep_touch(op), self.smem[store.slot.buffer]
-        for slot in (*found.writes, *found.copies):
-            if slot.buffer != own.name:
-                if own.overlaps(self.smem[slot.buffer]):
-                    return True
-            elif not self._apart(store.slot.stage, slot.stage, own.stages, moved):
-                return True
-        return False
+        found = deep_touch(op)
+        return any(not self._distinct(store.slot, slot, moved) for slot in (*found.writes, *found.copies))
+
+    def _distinct(self, a: Slot, b: Slot, moved: bool) -> bool:
+        """Whether two stages share no bytes, of any two consumers."""
+        own, other = self.smem[a.buffer], self.smem[b.buffer]
+        if own != other:
+            return not own.overlaps(other)
+        return self._apart(a.stage, b.stage, own.stages, moved)
 
     def _apart(self, a: Expr, b: Expr, stages: int, moved: bool) -> bool:
         """Whether two stages of a buffer of any two consumers are not the same one."""
@@ -138,4 +193,3 @@ def _in_line(body: Ops, iteration: str | None) -> list[MemOp] | None:
             out.append(op)
     whole = all(op.pending == 0 and op.read for op in out if isinstance(op, TmaWait))
     return out if whole else None
-

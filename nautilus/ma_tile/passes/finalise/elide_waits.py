@@ -347,8 +347,10 @@ def _with_fewer_groups(role: Role, kernel: MemKernel) -> Role:
     groups = store_groups(kernel, role)
     idle = groups.idle(role.body)
     for n, op in enumerate(role.body):
-        if isinstance(op, TileSchedulerOp) and any(isinstance(x, TmaWait) for x in role.body[n + 1 :]):
-            idle |= groups.idle(op.body, op.iteration)
+        if isinstance(op, TileSchedulerOp):
+            awaited = any(isinstance(x, TmaWait) for x in role.body[n + 1 :])
+            idle |= groups.idle(op.body, op.iteration) if awaited else frozenset()
+            idle |= frozenset() if exchanged(kernel.body) else groups.idle_barriers(op.body, op.iteration)
     return replace(role, body=rebuild(role.body, lambda op: () if id(op) in idle else (op,)))
 
 

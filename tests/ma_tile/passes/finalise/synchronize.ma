@@ -779,3 +779,46 @@ module product target sm_80 {
 ; CHECK: cp.wait 0
 ; CHECK: yield
 ; CHECK-NOT: cp.wait
+
+; CASE: a reader that has a wait of its own needs none at an earlier barrier
+; RUN: synchronize
+; ARCH: sm_80
+module product target sm_80 {
+  input A: f16[32, 64]
+  input B: f16[16, 16]
+  output C: f32[32, 16]
+  kernel product grid 1 warps 2 min_blocks 1 {
+    layout #acc_i_n = reg(n:2x1, i:2x8, n:2x8, i:1x16) lane(n:4x2, i:8x1) warp(i:2x16, n:1x16)
+    layout #copy_i_k = reg(k:8x1) lane(k:2x8, i:16x1) warp(i:2x16)
+    layout #copy_k_n = reg(n:8x1) lane(n:2x8, k:16x1) warp(*:2)
+    layout #n_i = reg(n:4x1, i:2x16) lane(n:4x4, i:8x1) warp(i:2x8)
+    smem s_a : f16[i: 32, k: 16] stages 2 swizzle 32 pad 0 @ 0
+    smem s_b : f16[k: 16, n: 16] stages 1 swizzle 32 pad 0 @ 2048
+    smem out_C : f32[i: 32, n: 16] stages 1 swizzle 0 pad 16 @ 4096
+    %zero = const 0.0 : f32[i: 32, n: 16] #acc_i_n
+    %sums = const 0.0 : f32[i: 32, n: 16] #n_i
+    cp.async s_b[0] swizzle 32, B[k, n] vec 8 threads #copy_k_n
+    cp.async s_a[0] swizzle 32, A[i, k] vec 8 threads #copy_i_k
+    cp.commit
+    %c = for t in 0..4 carry(%acc = %sums) {
+      if t < 3 {
+        cp.async s_a[(t + 1) % 2] swizzle 32, A[i, t * 16 + k + 16] vec 8 threads #copy_i_k
+      }
+      cp.commit
+      %next = mma m16n8k16.f16 smem s_a[t % 2] swizzle 32, smem s_b[0] swizzle 32 + %zero over k : f32[i: 32, n: 16] #acc_i_n
+      st.shared out_C[0], %next vec 2
+      %rows = ld.shared out_C[0] vec 4 : f32[i: 32, n: 16] #n_i
+      %sum = add %acc, %rows : f32[i: 32, n: 16] #n_i
+      yield %sum
+    }
+    st.global C[i, n], %c vec 4
+  }
+}
+; CHECK: for t in 0..4
+; CHECK: cp.wait 1
+; CHECK-NEXT: barrier
+; CHECK-NEXT: mma
+; CHECK-NEXT: st.shared out_C
+; CHECK-NEXT: {{^ *barrier$}}
+; CHECK-NEXT: ld.shared out_C
+; CHECK-NOT: cp.wait
