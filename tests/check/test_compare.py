@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.check.compare import exact, norm, relative, same_reals, spacing, within
+from nautilus.check.compare import exact, floor, norm, relative, same_reals, spacing, within
 from nautilus.core.numerics import round_to
 from nautilus.core.types import DType
 
@@ -112,3 +112,10 @@ def test_numbers_below_the_least_of_f32_are_zero_in_it() -> None:
     assert same_reals(np.array([0.0, 0.0, 1e-41]), want, DType.F32) is None
     assert same_reals(np.array([0.0, 0.0, 1e-41]), want, DType.F64) is not None
     assert same_reals(np.array([0.0, 0.0, 0.9e-41]), want, DType.F32) is not None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "least"), [(DType.F16, -24), (DType.BF16, -126), (DType.F32, -126), (DType.F64, -1022)]
+)
+def test_the_error_that_any_element_may_have(dtype: DType, least: int) -> None:
+    assert floor(dtype) == 2.0**least

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.check.inputs import KINDS, generate, kinds, with_specials, without_ties
+from nautilus.check.inputs import KINDS, _number, generate, kinds, with_specials, without_ties
+from nautilus.check.sizes import _ALIGNED
 from nautilus.core.errors import InputError
 from nautilus.core.numerics import round_to
+from nautilus.core.types import DType
 from nautilus.frontend.interp import exactly
 from nautilus.frontend.promises import integer_ranges, keep
 from nautilus.frontend.semantics.check import load_spec, load_text
@@ -196,3 +198,18 @@ def test_inputs_differ_from_what_a_spec_excludes(kind: str) -> None:
     )
     b, d, x, e = (generate(spec, kind, 0).arrays[n] for n in "bdxe")
     assert np.all((b != 0) & (d != b) & (x != 1) & (e % 2 != 0))
+
+
+def test_scalars_without_a_default() -> None:
+    assert [_number(t) for t in (DType.BOOL, DType.F32, DType.I32)] == [True, 0.5, 1]
+
+
+def test_integers_rise_and_fall() -> None:
+    spec = load_text("dim N = 16, V = 100\ninput X: f32[V], at: i32[N]\noutput Y: f32[N]\nY[i] = X[at[i]]\n")
+    for kind, rises in (("ascending", True), ("descending", False)):
+        at = generate(spec, kind=kind).arrays["at"]
+        assert (at[0], at[-1]) == ((0, 99) if rises else (99, 0)) and np.all(np.diff(at) > 0) == rises
+
+
+def test_aligned_sizes_are_multiples_of_16() -> None:
+    assert all(n % 16 == 0 for sizes in _ALIGNED for n in sizes)

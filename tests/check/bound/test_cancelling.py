@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 
 from nautilus.check import compare
+from nautilus.check.bound.cancelling.left_out import _ratio
+from nautilus.check.bound.cancelling.positions import unmarked
 from nautilus.check.bound.cancelling.reach import reaches_zero
-from nautilus.check.bound.cancelling.sites import may_cancel
+from nautilus.check.bound.cancelling.sites import Known, may_cancel
 from nautilus.check.bound.cancelling.tails import grows, index, median
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import generate
 from nautilus.check.levels import run
 from nautilus.check.reference import Compiled, reference
+from nautilus.core.expr.nodes import Const, Op, walk
 from nautilus.core.numerics import Array
+from nautilus.core.text.expressions import parse_expr
+from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
 from tests.endtoend.support import Compilation, travel
@@ -270,3 +275,21 @@ def test_the_sign_of_a_recurrence_is_that_of_its_steps() -> None:
         text = "dim N = 8\ninput x: f32[N]\noutput h: f32[N], y: f32\n"
         text += f"recur h[t] = {step} if t > 0 else x[0] * x[0]\ny = 1 / sum[t](h[t] + h[t])\n"
         assert may_cancel(load_text(text)) is cancels
+
+
+def test_zeros_without_an_error_have_a_figure_of_zero() -> None:
+    zeros, ones = np.zeros(3), np.ones(3)
+    assert (_ratio(zeros, zeros), _ratio(ones, zeros), _ratio(zeros, ones)) == (0.0, np.inf, 0.0)
+
+
+def test_comparisons_that_are_marked_are_left_out() -> None:
+    plain = parse_expr("x + 1.0 < y", params=dict.fromkeys("xy", DType.F32))
+    marked = Op("and", (plain, Const(True, DType.BOOL)), DType.BOOL)
+    assert {*unmarked(plain)} == {*walk(plain)} and not [*unmarked(marked)]
+    assert {*unmarked(Op("not", (marked,), DType.BOOL))} == {Op("not", (marked,), DType.BOOL)}
+
+
+def test_roundings_decide_about_computed_values_alone() -> None:
+    known = Known(spec("divisor"))
+    less = [parse_expr(text, params=dict.fromkeys("xy", DType.F32)) for text in ("x < y", "exp(x) < y", "y < x * x")]
+    assert [*map(known.decides, less)] == [False, True, True]

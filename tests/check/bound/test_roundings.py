@@ -15,7 +15,7 @@ from nautilus.check.bound.recurrences.combined import combined, may_be_combined
 from nautilus.check.bound.recurrences.factored import with_factors
 from nautilus.check.bound.recurrences.growth import _continued
 from nautilus.check.bound.recurrences.stepwise import stepwise
-from nautilus.check.bound.roundings.alike import alike, alike_in_binades, of_values
+from nautilus.check.bound.roundings.alike import alike, alike_in_binades, names_of, of_values, repeated
 from nautilus.check.bound.roundings.approximations import shown, smaller
 from nautilus.check.bound.roundings.exponents import arguments, difference
 from nautilus.check.bound.roundings.in_steps import Rounded, of_steps
@@ -186,3 +186,25 @@ def test_errors_that_grow_with_the_steps_do_not_grow_exponentially() -> None:
     assert _continued([(128, 1.0), (256, 2.0), (512, 4.0)], 4096) == pytest.approx(32.0)
     assert _continued([(128, 1.0), (256, 2.0), (512, 8.0)], 1024) == pytest.approx(128.0)
     assert _continued([(128, 1.0), (256, 3.0), (512, 3.0)], 1024) == pytest.approx(9.0)  # few rows are small by chance
+
+
+def test_the_roundings_of_the_last_steps_are_looked_at_as_often_as_their_number_has_doubled() -> None:
+    rounded, rng = Rounded(), np.random.default_rng(0)
+    steps = [1.0 + rng.normal() * 2.0**-8 + rng.normal(size=64) * 2.0**-9 for _ in range(40)]
+    found = [rounded.alike(("add", 0), x, 8) for x in steps]
+    kept = rounded.last["add", 0]
+    assert len(kept) == 16 and all(a is b for a, b in zip(kept, steps[-16:], strict=True))
+    changes = {n for n in range(1, 40) if found[n] != found[n - 1]}
+    assert changes and changes <= {1, 2, 3, 7, 15, 31} and 3 in changes
+
+
+def test_sums_of_one_form_have_one_name() -> None:
+    spec = load_text(
+        "dim N = 8\ninput X: f32[N, N]\noutput Y: f32[N], Z: f32[N]\n"
+        "Y[i] = exp(sum[j](X[i, j] * X[i, j]))\nZ[i] = sum[j](X[i, j] * X[i, j])\n"
+    )
+    known = repeated(spec)
+    assert len(known) == 1
+    both = [names_of(spec.definition(name).expr, known) for name in "YZ"]
+    assert [len(x) for x in both] == [1, 1] and {*both[0].values()} == {*both[1].values()}
+    assert not names_of(spec.definition("Y").expr, frozenset())

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nautilus.check.bound import sampling
-from nautilus.check.bound.operands import in_lanes
+from nautilus.check.bound.errors import Rounding
+from nautilus.check.bound.operands import AROUND, _length, in_lanes, operand_type, unscaled_factors
 from nautilus.check.bound.program import rounded
+from nautilus.check.bound.recurrences.excerpt import _positions
+from nautilus.check.bound.recurrences.follows import Along
 from nautilus.check.bound.stated import stated
 from nautilus.check.bound.sums.admitted import lengths
 from nautilus.check.bound.sums.gathered import shortened
 from nautilus.check.bound.sums.shorter import FAR, TERMS, at_elements, volume, work
 from nautilus.check.inputs import InputSet, generate
+from nautilus.core.expr.nodes import Const, Load, Op, Reduce, Var, walk
+from nautilus.core.expr.products import factors
 from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
 
@@ -175,3 +184,54 @@ def test_last_axes_that_are_all_summed_are_one_row_of_lanes() -> None:
     text = "dim B = 8, C = 4, W = 40\ninput X: f32[B, C, W, W]\noutput Y: f32[B, C], Z: f32[B, C, W]\n"
     text += "Y[b, c] = sum[y, x](X[b, c, y, x])\nZ[b, c, y] = sum[x](X[b, c, y, x])\n"
     assert in_lanes(load_text(text)) == {"Y"}
+
+
+def test_the_power_with_which_an_error_grows() -> None:
+    def power(*figures: float) -> float:
+        now, then = (SimpleNamespace(relative=r, size=s) for r, s in zip(figures[::2], figures[1::2], strict=True))
+        found: float = sampling._power(now, then, 4.0)  # type: ignore[arg-type]
+        return found
+
+    assert power(4.0, 1.0, 1.0, 4.0) == 1.0 and power(2.0, 1.0, 1.0, 2.0) == 0.5 and power(1.0, 1.0, 1.0, 1.0) == 0.0
+    for nothing in (0.0, inf, nan):
+        assert power(nothing, 1.0, 1.0, 4.0) == power(4.0, 1.0, nothing, 4.0) == 0.0
+    assert power(4.0, 0.0, 1.0, 4.0) == power(4.0, 4.0, 1.0, 4.0) == 0.0
+
+
+def test_sums_lose_and_gain_in_turn() -> None:
+    shared = SimpleNamespace(sums=iter(range(4)))
+    run: Any = SimpleNamespace(probe=SimpleNamespace(opposed=True, coherent=True, size=0.5), shared=shared)
+    assert [Rounding.loss(run) for _ in range(4)] == [0.5, -0.5, 0.5, -0.5]
+    run.probe.opposed = False
+    assert Rounding.loss(run) == 0.5
+
+
+def test_the_type_in_which_a_factor_is_multiplied() -> None:
+    half = Load("X", (Var("i"),), DType.F16)
+    wide = Op("cast", (half,), DType.F32)
+    chosen = Op(
+        "select", (Op("lt", (Var("i"), Const(4, DType.I32)), DType.BOOL), wide, Const(0.0, DType.F32)), DType.F32
+    )
+    assert [operand_type(e) for e in (half, wide, chosen, Op("exp", (wide,), DType.F32))] == [DType.F16] * 3 + [None]
+    assert _length((), {}) == _length((Var("i"),), {}) == 0 and _length((Var("i"), Var("j")), {"i": 3, "j": 5}) == 15
+
+
+def test_a_scale_of_a_group_is_no_factor_of_8_bit_floats() -> None:
+    spec = load_text(
+        "dim M = 16, K = 256\ninput A: f8e4m3[M, K], B: f8e4m3[M, K], S: f32[M, K // 128]\noutput C: f32[M, M]\n"
+        "C[i, j] = sum[k](f32(A[i, k]) * f32(B[j, k]) * S[i, k // 128])\n"
+    )
+    (e,) = (e for e in walk(spec.definition("C").expr) if isinstance(e, Reduce))
+    parts = factors(e.body, AROUND)
+    assert len(parts) == 3 and len(unscaled_factors(e, parts)) == 2
+    assert unscaled_factors(e, parts[1:]) == parts[1:]
+
+
+def test_positions_along_independent_axes() -> None:
+    t = load_text(
+        "dim N = 64, T = 16\ninput X: f32[N, T, N]\noutput Y: f32[N, T, N]\nY[i, t, j] = X[i, t, j]\n"
+    ).outputs[0]
+    found = _positions(t, Along(1, 16, False, frozenset({0})), 256)
+    assert np.array_equal(found[0], np.linspace(0, 63, 4).astype(np.int64))
+    both = _positions(t, Along(1, 16, False, frozenset({0, 2})), 256)
+    assert [len(both[p]) for p in (0, 2)] == [4, 64]

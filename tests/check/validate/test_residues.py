@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from nautilus.check import validation
+from nautilus.check.inputs import InputSet
+from nautilus.check.validate import identities
+from nautilus.check.validate.numbers import Constants, exactly
 from nautilus.check.validate.residues import P, Q, inverse, of_floats, of_integers, power, products
+from nautilus.check.validate.verdict import Verdict
+from nautilus.core.text.expressions import parse_expr
+from nautilus.core.types import DType
 
 
 @pytest.mark.parametrize("modulus", [P, Q])
@@ -36,3 +45,46 @@ def test_residues_of_numbers(modulus: int) -> None:
     want = [0, 3, -5, 2**60, 3 * half * half, -pow(half, 40, modulus), 0, 0]
     assert of_floats(x, modulus).tolist() == [w % modulus for w in want]
     assert of_integers(np.array([7, -1, 2**62]), modulus).tolist() == [7, modulus - 1, 2**62 % modulus]
+
+
+def test_constants_that_are_no_integers_move_and_so_do_roundings() -> None:
+    still, moved = Constants(), Constants((2.0**-20, 3))
+    assert still.number(0.3).real == 0.3 and moved.number(0.3).real != 0.3
+    assert abs(float(moved.number(0.3).real) - 0.3) < 1e-5 and moved.number(4.0).real == 4.0
+    x = exactly(np.linspace(1.0, 2.0, 64))
+    assert np.array_equal(still.rounding(x).real, x.real)
+    ratios = moved.rounding(x).real / x.real - 1.0
+    assert ratios.min() < -(2.0**-22) and ratios.max() > 2.0**-22 and len({*ratios.tolist()}) > 32
+    assert np.array_equal(moved.rounding(x).real, moved.rounding(replace(x)).real)
+
+
+def test_the_ends_of_integers_have_the_least_one_whose_square_overflows() -> None:
+    least = [min(n for n in identities._ENDS[d] if n * n >= 1 << 31 and n > 0) for d in (DType.I32, DType.I64)]
+    assert least == [46341, 46341] and 46340**2 < 1 << 31
+
+
+def test_what_the_samples_have_no_meaning_for_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = parse_expr("x + 1.0", params={"x": DType.F32})
+
+    def refuses(*_: object) -> Verdict:
+        raise identities.Unsupported("no meaning")
+
+    monkeypatch.setattr(identities, "_compared", refuses)
+    assert identities.decide(x, x) == Verdict("not decided", detail="no meaning")
+
+
+def test_two_runs_of_a_level() -> None:
+    given, numbers = InputSet("normal", 0, {}, {}), {"Y": np.ones(2)}
+    said = {
+        (a, b): validation._compared(a, b, given).status
+        for a in ("error: a", "the interpreter: a")
+        for b in ("error: b",)
+    }
+    assert {*said.values()} == {"not decided"}
+    assert validation._compared(numbers, "error: b", given).status == "refuted"
+    assert validation._compared(numbers, "the interpreter: b", given).status == "not decided"
+    assert validation._compared(numbers, {"Y": -np.ones(2)}, given).status == "refuted"
+    assert validation._compared({"Y": np.zeros(2)}, {"Y": -np.zeros(2)}, given).status == "refuted"
+    for status in ("proved", "tested", "not decided"):
+        found = Verdict(status)  # type: ignore[arg-type]
+        assert validation._close(numbers, numbers, given, dict, lambda *_: None, found) is found

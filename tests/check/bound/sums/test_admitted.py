@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nautilus.check.bound.stated import stated
-from nautilus.check.bound.sums.admitted import averages, chains, lengths, without
+from nautilus.check.bound.sums.admitted import _sharing, averages, chains, lengths, without
+from nautilus.core.expr.nodes import Reduce, walk
 from nautilus.frontend.semantics.check import load_text
 
 _SIZES = "dim M = 65536, N = 1048576, D = 4\ninput x: f32[N]\ninput X: f32[N, D]\n"
@@ -57,3 +58,21 @@ def test_terms_of_an_element() -> None:
     assert (lengths(spec)[key], averages(spec)[key], chains(spec)[key]) == (1 << 20, 16, 1024)
     spec = load_text(_SIZES + "output y: f32\ny = sum[e: N](x[e])\n")
     assert lengths(spec) == averages(spec) == chains(spec) and without(spec) is without(spec, True) is spec
+
+
+@pytest.mark.parametrize(
+    ("mask", "shared"),
+    [
+        ("key[j] == i", {"i"}),
+        ("start[i] <= j and j < start[i + 1]", {"i"}),
+        ("start[i] <= j and j < other[i]", set()),
+        ("j < start[i]", set()),
+    ],
+)
+def test_rows_that_share_their_terms(mask: str, shared: set[str]) -> None:
+    spec = load_text(
+        "dim N = 64, S = 8\ninput X: f32[N], key: i32[N], start: i32[S + 1], other: i32[S]\noutput Y: f32[S]\n"
+        f"Y[i: S] = sum[j | {mask}](X[j])\n"
+    )
+    (e,) = (e for e in walk(spec.definition("Y").expr) if isinstance(e, Reduce))
+    assert _sharing(e) == shared

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nautilus.check.bound.sums.orders import additions, apart, cuts, lanes_of, partial_sums
+from nautilus.check.bound.sums.orders import LARGEST_STORED, additions, apart, cuts, lanes_of, partial_sums
 from nautilus.core.numerics import Array
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.frontend.semantics.check import load_text
@@ -62,3 +62,7 @@ def test_the_sum_is_over_its_axes_alone() -> None:
     whole = size(terms, (1, 3))
     assert whole.shape == (3, 5)
     assert np.allclose(whole[1, 2], size(terms[1, :, 2], (0, 1)), rtol=0.3)
+
+
+def test_the_largest_number_that_is_stored_is_that_of_f32() -> None:
+    assert float(np.finfo(np.float32).max) == LARGEST_STORED
