@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.intrinsics import HELPERS
+from nautilus.cuda.ops.mma import _register_with_k
 from nautilus.cuda.registers import (
     bare,
+    first_holder,
     first_of_reduction,
     group,
     projected_register,
@@ -17,6 +21,7 @@ from nautilus.cuda.registers import (
     shuffle_distances,
     thread_base,
 )
+from nautilus.cuda.writer import axis_ranges
 from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 
@@ -97,3 +102,41 @@ def test_parentheses_around_all_of_a_text_are_written_once() -> None:
         "r", "12", "(r % 2)", "(r % 2)", "((r) / (2))",
     ]  # fmt: skip
     assert [bare(x) for x in ("(r % 2)", "((r))", "(r) + (2)", "r", "")] == ["r % 2", "(r)", "(r) + (2)", "r", ""]
+
+
+def test_the_first_holder_of_elements_that_threads_repeat() -> None:
+    held = first_holder(LAYOUTS[2])
+    assert [n for n in range(32) if value(" && ".join(held["lane"]), lane=n)] == [0]
+    assert [n for n in range(4) if value(" && ".join(held["warp"]), warp=n)] == [0, 1]
+    assert first_holder(LAYOUTS[2], lanes=False).keys() == {"warp"} and not first_holder(LAYOUTS[0])
+
+
+def test_distances_pass_over_digits_of_one_position() -> None:
+    lanes = (Mode(1, "j", 1), Mode(4, "j", 1), Mode(8, "i", 1))
+    assert shuffle_distances(FragLayout((), lanes, ()), ("j",)) == (1, 2)
+    assert shuffle_distances(FragLayout((), (Mode(6, "j", 1),), ()), ("j",)) is None
+
+
+def test_a_register_of_an_operand_by_its_position_along_the_sum() -> None:
+    threads = (Mode(32, "i", 4),), ()
+    result = FragLayout((Mode(2, "j", 1), Mode(2, "i", 1), Mode(2, "j", 2), Mode(2, "i", 2)), *threads)
+    own = FragLayout((Mode(2, "i", 1), Mode(4, "k", 1), Mode(2, "i", 2)), *threads)
+    text = _register_with_k(own, result, "k").replace("$r", "r")
+    for r in range(16):
+        for k in range(4):
+            assert value(text, r=r, k=k) == r // 2 % 2 + 2 * k + 8 * (r // 8)
+
+
+def test_positions_reach_as_far_as_any_layout_or_buffer() -> None:
+    layouts = {"a": FragLayout((Mode(8, "i", 1),), (), ()), "b": FragLayout((Mode(2, "i", 1), Mode(1, "j", 1)), (), ())}
+    kernel: Any = SimpleNamespace(layouts=layouts, smem=())
+    assert axis_ranges(kernel) == {"i": (0, 7), "j": (0, 0)}
+
+
+def test_matrices_that_are_loaded_transposed_say_so() -> None:
+    for count in (2, 4):
+        plain, turned = (HELPERS[f"ldmatrix_x{count}{end}"].text for end in ("", "_trans"))
+        assert ".trans" not in plain and ".trans" in turned and plain != turned
+    wide, quarters = HELPERS["mma_m16n8k8_f64"].text.split("#else")
+    assert [wide.count(f'"+d"(d[{n}])') for n in range(4)] == [1] * 4
+    assert [quarters.count(f'"+d"(d[{n}])') for n in range(4)] == [2] * 4

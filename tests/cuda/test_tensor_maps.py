@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr.nodes import Const, Op, Param
 from nautilus.core.text.expressions import format_expr
-from nautilus.cuda.tensor_maps import Copy, copy_of, kernel_maps
+from nautilus.core.tiles import TileAxis
+from nautilus.core.types import DType
+from nautilus.cuda.host.api import Start
+from nautilus.cuda.host.driver_api import _launch
+from nautilus.cuda.host.facts import _condition
+from nautilus.cuda.host.launcher import plan_bytes
+from nautilus.cuda.tensor_maps import Copy, _MapAxis, _step, copy_of, kernel_maps
+from nautilus.ma_tile.analysis.digits import Digit
 from nautilus.ma_tile.ir.ops import MemModule, TmaLoad, walk_ops
 from nautilus.ma_tile.text.printer import parse
 
@@ -132,3 +143,30 @@ def test_refused(shape: str, stage: str, index: str, why: str) -> None:
 def test_a_narrow_row_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="a row of the tile that is no multiple of 16 bytes"):
         one("512, 64", "i: 64, j: 4", "i, j", swizzle=0)
+
+
+def test_slabs_are_apart_by_the_digits_of_their_columns() -> None:
+    axes = [_MapAxis(0, 0, None), _MapAxis(1, 1, Digit("k", 1, 4)), _MapAxis(2, 2, Digit("k", 4, 8)),
+            _MapAxis(3, 3, Digit("m", 1, 8))]  # fmt: skip
+    smem: Any = SimpleNamespace(axes=(TileAxis("m", 8), TileAxis("k", 32)))
+    assert [_step(n, axes, smem) for n in (0, 3, 6, 31)] == [(0, 0, 0, 0), (0, 3, 0, 0), (0, 2, 1, 0), (0, 3, 7, 0)]
+
+
+def test_a_launch_has_no_attribute_where_its_kernel_needs_none() -> None:
+    lines = [_launch(Start(2, "k", "8", 128, 0, name, ("a",), "stream")) for name in ("", "cooperative")]
+    assert "start(plan.kernel_handles[2], 8, 128, 0, 0, arguments, stream)" in lines[0][2] and lines[0] != lines[1]
+
+
+def test_shifts_of_numbers_given_at_launch() -> None:
+    for op, text in (("shift_left", "<<"), ("shift_right", ">>")):
+        for n in (0, 31):
+            e = Op(op, (Param("n", DType.I32), Const(n, DType.I32)), DType.I32)
+            assert _condition(e, {"n": "n"}) == f"((long long)n {text} {n})"
+        for n in (-1, 32, 40):
+            with pytest.raises(UnsupportedError, match="in a fact about numbers given at launch"):
+                _condition(Op(op, (Param("n", DType.I32), Const(n, DType.I32)), DType.I32), {"n": "n"})
+
+
+def test_a_plan_has_room_for_all_pointers_and_numbers() -> None:
+    text = "module m target sm_80 {\n" + "".join(f"  input X{n}: f32[4]\n" for n in range(9)) + "}\n"
+    assert plan_bytes(parse(text)) >= 8 * (4 + 9)

@@ -822,3 +822,36 @@ module product target sm_80 {
 ; CHECK-NEXT: {{^ *barrier$}}
 ; CHECK-NEXT: ld.shared out_C
 ; CHECK-NOT: cp.wait
+
+; CASE: a barrier of the block leaves what other blocks of a team have stored
+; RUN: synchronize
+module t target sm_90a {
+  output H: f32[3, 64]
+  output Z: f32[64]
+  temp arrivals: i32[1, 32]
+  kernel k grid 2 warps 1 min_blocks 1 team 2 in arrivals {
+    let part = block
+    layout #one = reg() lane(*:32) warp()
+    layout #i = reg() lane(i:32x1) warp()
+    layout #j = reg(j:2x1) lane(j:32x2) warp()
+    smem s : f32[i: 32] stages 1 swizzle 0 pad 0 @ 0
+    %one = const 1.0 : f32[i: 32] #i
+    %y0 = const 0.0 : f32[i: 32] #i
+    %z = for t in 0..3 carry(%y = %y0) {
+      %h = ld.global H[t - 1, j] where t > 0 vec 2 : f32[j: 64] #j
+      %sum = reduce sum %h over j : f32 #one
+      %x = add %one, %sum : f32[i: 32] #i
+      st.global H[t, part * 32 + i], %x vec 1
+      st.shared s[0], %x vec 1
+      %next = ld.shared s[0] vec 1 : f32[i: 32] #i
+      yield %next
+    }
+    st.global Z[part * 32 + i], %z vec 1
+  }
+}
+; CHECK: for t in 0..3
+; CHECK-NEXT: barrier team
+; CHECK-NEXT: ld.global H
+; CHECK: st.shared s
+; CHECK-NEXT: {{^ *barrier$}}
+; CHECK-NEXT: ld.shared s

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from nautilus.core.errors import ScheduleError, VerifyError
 from nautilus.core.schedule import WarpgroupPlan, WarpPlan, check_schedule
 from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.passes.grid.combine_in_cluster import _taken
+from nautilus.ma_tile.rewriting.renaming import Names
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
@@ -162,3 +166,9 @@ def test_sizes_that_schedules_know(plan: type[WarpPlan | WarpgroupPlan], known: 
             continue
         with pytest.raises(ScheduleError, match=f"cluster is {size}, not one of {known}"):
             check_schedule(replace(schedule, kernels=kernels))
+
+
+def test_names_that_both_kernels_have_are_taken() -> None:
+    k = parse(ALIKE).kernels[0]
+    pair: Any = SimpleNamespace(a=k, b=k)
+    assert Names(k).variables and Names(k).variables <= _taken(pair)
