@@ -18,7 +18,6 @@ from nautilus.scalar.rewriting import find_defs
         ("X[i - 1]", False),
         ("X[at[i]]", False),
         ("X[15 - i]", True),
-        ("Z[i]", False),
     ],
 )
 def test_reads_that_are_inside_of_their_tensor(read: str, inside: bool) -> None:
