@@ -60,11 +60,15 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """An op, the classes and roles around it, and its neighbours; ``threads`` of one consumer run it."""
+    """An op, the classes and roles around it, and its neighbours; ``threads`` of one consumer run it.
+
+    ``alone``: there is no other consumer, so that its number is 0.
+    """
 
     op: MemOp
     context: tuple[str, ...]
     threads: int
+    alone: bool
 
 
 def mutants(module: MemModule) -> Iterator[Mutant]:
@@ -80,7 +84,7 @@ _Found = tuple[MemKernel, str, str, str, tuple[str, ...], MemOp | None]
 
 
 def _kernel_mutants(k: MemKernel) -> Iterator[_Found]:
-    for place, path in _places(k.body, (), (), 32 * k.warps // k.consumers):
+    for place, path in _places(k.body, (), (), 32 * k.warps // k.consumers, k.consumers == 1):
         for change, new in _changes(k, place):
             body = _replaced(k.body, path, new)
             context = (_without_names(place.op), *place.context)
@@ -130,19 +134,20 @@ _Path = tuple[tuple[int, int], ...]  # of each level: the index of the op, and o
 
 
 def _places(
-    body: tuple[MemOp, ...], names: tuple[str, ...], path: _Path, threads: int
+    body: tuple[MemOp, ...], names: tuple[str, ...], path: _Path, threads: int, alone: bool
 ) -> Iterator[tuple[_Place, _Path]]:
     """Every op that takes part, with its place as a path of indices."""
     for n, op in enumerate(body):
         around = tuple(type(body[i]).__name__ if 0 <= i < len(body) else "" for i in (n - 1, n + 1))
         if _takes_part(op) and not _repeated(body, n):
-            yield _Place(op, (*names, *around), threads), (*path, (n, 0))
+            yield _Place(op, (*names, *around), threads, alone), (*path, (n, 0))
         for r, inner in enumerate(regions(op)):
-            name, own = type(op).__name__, threads
+            name, own, one = type(op).__name__, threads, alone
             if isinstance(op, RolesOp):
                 role = op.roles[r]
-                name, own = role.name, 32 * (role.last_warp - role.first_warp) // role.consumers
-            yield from _places(inner, (*names, name), (*path, (n, r)), own)
+                own, one = 32 * (role.last_warp - role.first_warp) // role.consumers, role.consumers == 1
+                name = role.name
+            yield from _places(inner, (*names, name), (*path, (n, r)), own, one)
 
 
 def _repeated(body: tuple[MemOp, ...], n: int) -> bool:
@@ -230,7 +235,7 @@ def _numbers(place: _Place, number: Expr) -> Iterator[tuple[str, Expr]]:
     if number == Const(0, DType.I32) and getattr(place.op, "threads", None) is None:
         return
     shared = substitute(number, {CONSUMER: Const(0, DType.I32)})
-    if shared != number:
+    if shared != number and not place.alone:
         yield "of consumer 0", simplify(shared)
     if number != Const(0, DType.I32):
         yield "0", Const(0, DType.I32)

@@ -223,6 +223,8 @@ def named_barrier(s: KernelScope, number: Expr, threads: int) -> None:
         last = NAMED_BARRIERS - 1
         s.need(0 <= number.value <= last, f"barriers are numbered 0 to {last}", str(number.value))
     block = 32 * s.kernel.warps
+    free = number != Const(0, DType.I32) or threads == block
+    s.need(free, "barrier 0 is the barrier of the whole block", f"{threads} of {block} threads")
     ok = threads % 32 == 0 and 32 * s.warps <= threads <= block
     s.need(ok, "barriers count whole warps of the block", f"{threads} of {block}")
 

@@ -112,3 +112,10 @@ def test_the_stages_of_a_pipeline(old: str, new: str, rule: str) -> None:
         changed = changed.replace("each warp\n          }\n", "each warp\n", 1)
     with pytest.raises(VerifyError, match=rule):
         verify(parse(changed))
+
+
+def test_a_named_barrier_of_some_threads_is_not_that_of_the_block() -> None:
+    text = ma_format(module("after"))
+    assert text.count("barrier (consumer + 1), 128") == 1
+    with pytest.raises(VerifyError, match="barrier 0 is the barrier of the whole block"):
+        verify(parse(text.replace("barrier (consumer + 1), 128", "barrier 0, 128")))

@@ -68,10 +68,18 @@ class Iterations:
 
     def _between(self, lo: Expr, hi: Expr) -> tuple[int, float]:
         """The least and the largest number of iterations from ``lo`` to ``hi``, as far as they are known."""
-        ends = hi.args if isinstance(hi, Op) and hi.op == "min" else (hi,)
-        gaps = (simplify(calc("sub", e, lo), self.ranges, self.facts) for e in ends)
-        trips = [bounds(e, self.ranges, self.facts) for e in gaps]
-        return max(0, min(low or 0 for low, _ in trips)), min(inf if high is None else high for _, high in trips)
+        least, most = self._gap(lo, hi)
+        return int(max(0, least)), most
+
+    def _gap(self, lo: Expr, end: Expr) -> tuple[float, float]:
+        """Bounds of ``end - lo``, with those of the arguments of minima and maxima."""
+        low, high = bounds(simplify(calc("sub", end, lo), self.ranges, self.facts), self.ranges, self.facts)
+        least, most = -inf if low is None else low, inf if high is None else high
+        if isinstance(end, Op) and end.op in ("min", "max"):
+            pick = min if end.op == "min" else max
+            lows, highs = zip(*(self._gap(lo, x) for x in end.args), strict=True)
+            least, most = max(least, pick(lows)), min(most, pick(highs))
+        return least, most
 
     def _given(self, lo: Expr, hi: Expr, n: int, more: bool) -> tuple[Expr, ...]:
         """What holds where loops from ``lo`` to ``hi`` have ``n`` iterations; ``more``: as many or more."""

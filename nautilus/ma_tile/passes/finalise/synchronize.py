@@ -40,6 +40,7 @@ from nautilus.core.index.linear import ZERO, Linear, atom
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.analysis.outstanding.iterations import Iterations
+from nautilus.ma_tile.analysis.outstanding.repeated import has_fewer_waits, repeated
 from nautilus.ma_tile.analysis.outstanding.states import NONE, Accesses, State, within
 from nautilus.ma_tile.analysis.outstanding.touched import Touched, copied_once
 from nautilus.ma_tile.ir.async_ops import TmaLoad
@@ -91,43 +92,12 @@ def synchronize(kernel: MemKernel) -> MemKernel:
         fewer, same = _without_commit(bare, n), _without_commit(body, n)
         if work.block(fewer, State())[0] == same:
             bare, body = fewer, same
-    for op in _repeated(body, ()):
+    for op in repeated(body):
         alone = replace(work, alone=work.alone | {id(op)})
         fewer = alone.block(bare, State())[0]
-        if fewer != body and _has_fewer_waits(fewer, body):
+        if fewer != body and has_fewer_waits(fewer, body):
             work, body = alone, fewer
     return replace(kernel, body=body)
-
-
-def _repeated(body: tuple[MemOp, ...], loop: tuple[MemOp, ...]) -> Iterator[MemOp]:
-    """The ops behind a wait and a barrier whose groups another wait covers later.
-
-    ``loop``: what follows ``body``, which is the body of a loop once more.
-    """
-    for n, op in enumerate(body):
-        if isinstance(op, AsyncWait) and n + 2 < len(body) and isinstance(body[n + 1], Barrier):
-            behind = [x for x in walk_ops((*body[n + 2 :], *loop)) if isinstance(x, AsyncCommit | AsyncWait)]
-            commits = next((k for k, x in enumerate(behind) if isinstance(x, AsyncWait)), len(behind))
-            following = behind[commits] if commits < len(behind) else op
-            if isinstance(following, AsyncWait) and following is not op and following.pending <= op.pending + commits:
-                yield body[n + 2]
-        elif isinstance(op, ForOp | IfOp):
-            yield from _repeated(op.body, op.body if isinstance(op, ForOp) else ())
-
-
-def _has_fewer_waits(new: tuple[MemOp, ...], old: tuple[MemOp, ...]) -> bool:
-    """Whether ``new`` is ``old`` without some of its waits."""
-    left = iter(new)
-    op = next(left, None)
-    for x in old:
-        same = op == x
-        if not same and isinstance(op, ForOp | IfOp) and isinstance(x, type(op)):
-            same = replace(x, body=op.body) == op and _has_fewer_waits(op.body, x.body)
-        if same:
-            op = next(left, None)
-        elif not isinstance(x, AsyncWait):
-            return False
-    return op is None
 
 
 def _without_commit(body: tuple[MemOp, ...], n: int) -> tuple[MemOp, ...]:
@@ -235,8 +205,10 @@ class _Sync:
                 out.append(replace(op, body=inner))
                 state = state.join(left)
                 continue
-            if isinstance(op, Barrier) and op.threads == self.threads:
-                state = self._met(state)
+            if isinstance(op, Barrier) and op.threads in (None, self.threads):
+                state = self._met(state, op.team)
+            if isinstance(op, AsyncWait):  # of a body that has its waits and barriers
+                state = state.wait(op.pending)
             if touches or isinstance(op, TmaLoad | AsyncCommit):
                 state = self._after(op, self._before(op, state, _Frame(body, n, loop), out))
             out.append(op)
@@ -257,6 +229,9 @@ class _Sync:
             ready = self._met(state if pending is None else state.wait(pending))
             inside, begin, after = self._fixed_point(op, ready)
             if _barriers(inside) < _barriers(plain):
+                again, *states = self._fixed_point(inside, state)  # its own waits and barriers may do for all of it
+                if again == inside and states[1] == after:
+                    return (inside,), states[0], after
                 return (*first, inside), begin, after
         return (plain,), head, left
 
