@@ -21,7 +21,7 @@ Stages of a pipeline are compared symbolically: the numerator of ``expr % stages
 variable, and it is shifted by one at the back edge.  Two forms whose difference is not constant may be equal.  The
 analysis of a loop runs to a fixed point; a loop of one iteration has no back edge.  After a loop, copies of the last
 iterations count only if their conditions may hold there: a pipeline fetches nothing in them.  A commit without which
-the waits and barriers are the same is dropped: its copies then belong to the next group.
+the waits and barriers are the same, or fewer waits, is dropped: its copies then belong to the next group.
 
 Kernels with warp roles do not change, because ``specialise-warps`` has synchronised them.  Kernels whose TMA loads
 have waits already do not change either.
@@ -89,9 +89,10 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     work = _Sync(smem, runs, touched, 32 * kernel.warps, kernel.team > 1)
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
-        fewer, same = _without_commit(bare, n), _without_commit(body, n)
-        if work.block(fewer, State())[0] == same:
-            bare, body = fewer, same
+        fewer = _without_commit(bare, n)
+        made = work.block(fewer, State())[0]
+        if has_fewer_waits(made, _without_commit(body, n)):
+            bare, body = fewer, made
     for op in repeated(body):
         alone = replace(work, alone=work.alone | {id(op)})
         fewer = alone.block(bare, State())[0]
