@@ -788,6 +788,7 @@ module product target sm_80 {
   input B: f16[16, 16]
   output C: f32[32, 16]
   kernel product grid 1 warps 2 min_blocks 1 {
+    let part = block
     layout #acc_i_n = reg(n:2x1, i:2x8, n:2x8, i:1x16) lane(n:4x2, i:8x1) warp(i:2x16, n:1x16)
     layout #copy_i_k = reg(k:8x1) lane(k:2x8, i:16x1) warp(i:2x16)
     layout #copy_k_n = reg(n:8x1) lane(n:2x8, k:16x1) warp(*:2)
