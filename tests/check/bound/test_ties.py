@@ -7,11 +7,21 @@ import pytest
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.each import allowed
-from nautilus.check.bound.cancelling.ties import Step, Ties, at_ties, is_whole, ties, whole_numbers
+from nautilus.check.bound.cancelling.ties import (
+    Step,
+    Ties,
+    at_ties,
+    is_whole,
+    move_few,
+    part_of_all,
+    ties,
+    whole_numbers,
+)
 from nautilus.check.bound.choices import roundings
 from nautilus.check.bound.stated import stated
 from nautilus.check.compare import relative
 from nautilus.check.inputs import generate
+from nautilus.core.types import DType
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
 
@@ -154,3 +164,22 @@ def test_remainders_of_huge_numbers_may_be_any(value: str, period: float) -> Non
     x = np.float32(np.random.default_rng(0).uniform(1.0, 9.0, 300) * 2.0**40).astype(float)
     found = allowed(spec, {"X": x}, {}, {"Y": Bound(0.0, decided=True)}, roundings(spec))["Y"]
     assert (found >= period).all()
+
+
+@pytest.mark.parametrize(("size", "whole"), [(1000, 1.0), (1000, 4.0), (16, 4.0), (40000, 16.0)])
+def test_the_norm_of_what_moves_is_that_of_the_share_at_ties(size: int, whole: float) -> None:
+    share = 2.0 ** (10 - 21)  # of f16
+    for dtype in (DType.F16, None):
+        for seed in range(4):
+            x = np.ones(size)
+            move_few(np.random.default_rng(seed), x, np.ones(size), whole, dtype)
+            few = 1 + int(size * whole * (share if dtype else 1 / 1024))
+            moved = np.abs(x - 1.0)
+            assert 0.0 < np.linalg.norm(moved) <= np.sqrt(2.5 * few / whole) and moved.max() <= 1.0
+            assert np.count_nonzero(moved) <= (8 + 64 if few < 8 and dtype else max(8, few))
+
+
+def test_an_element_at_a_tie_has_all_of_the_effect() -> None:
+    exact = np.array([0.25, 1.0, 2.25])
+    assert part_of_all(exact + 1e-9, exact, Step(1.0), 4.0) == 1.0
+    assert part_of_all(exact + 0.125, exact + 0.125, Step(1.0), 4.0) < 1.0

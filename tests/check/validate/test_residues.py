@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nautilus.check import validation
+from nautilus.check.check import Check
 from nautilus.check.inputs import InputSet
 from nautilus.check.validate import identities
-from nautilus.check.validate.numbers import Constants, exactly
+from nautilus.check.validate.numbers import Constants, Number, exactly
 from nautilus.check.validate.residues import P, Q, inverse, of_floats, of_integers, power, products
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.text.expressions import parse_expr
@@ -88,3 +91,23 @@ def test_two_runs_of_a_level() -> None:
     for status in ("proved", "tested", "not decided"):
         found = Verdict(status)  # type: ignore[arg-type]
         assert validation._close(numbers, numbers, given, dict, lambda *_: None, found) is found
+
+
+def test_sides_that_differ_by_a_rounding_of_numbers_of_1_are_tested() -> None:
+    one, other = (Number(np.array([x, 1.0]), np.array([n, 1]), np.array([n, 1])) for x, n in ((1e-14, 3), (0.0, 0)))
+    samples: Any = SimpleNamespace(kind="generic", count=2)
+    assert identities._verdict(one, other, np.ones(2, bool), samples).status == "tested"
+    assert identities._verdict(one, one, np.ones(2, bool), samples).status == "proved"
+
+
+def test_outputs_behind_one_that_ties_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    types = [("tie", DType.I32), ("count", DType.I32)]
+    monkeypatch.setattr("nautilus.check.check.levels.output_types", lambda _: types)
+    made: Any = SimpleNamespace(
+        tied=lambda name, _: name == "tie", bounds={}, agreed=lambda found, *_: found is None,
+        differs_exactly=lambda name, *_: seen.append(name),
+    )  # fmt: skip
+    sides: Any = {name: np.zeros(1) for name, _ in types}
+    level: Any = SimpleNamespace(module=None)
+    assert Check.agree(made, level, sides, sides, InputSet("normal", 0, {}, {}), None, None) and seen == ["count"]

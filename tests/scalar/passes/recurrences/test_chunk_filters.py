@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from math import inf, isnan
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from nautilus.check.certificates.rules import check
 from nautilus.check.inputs import generate
+from nautilus.core.expr.nodes import Const, Op, Var
+from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.recurrences.chunk_filters import ChunkFilters, from_infinity, responses
-from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences, _axis_of
 from nautilus.scalar.passes.recurrences.tile_recurrences import TileRecurrences
 from tests.scalar.expect import sound
 from tests.scalar.passes.recurrences.test_chunk_recurrences import same_special_values, spoilt
@@ -75,3 +79,12 @@ def test_responses() -> None:
     assert responses((3.0, 0.0), 8) is None
     assert from_infinity((0.0, -0.5), 2) == ((-inf, 0.0), (0.0, -inf))
     assert all(isnan(x) for row in from_infinity((1.2, -0.6), 16) for x in row)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_positions_of_steps_that_came_before(reverse: bool) -> None:
+    form: Any = SimpleNamespace(step=SimpleNamespace(var="t"), reverse=reverse)
+    steps = {by: Op("add", (Var("t"), Const(by, DType.I32)), DType.I32) for by in (-2, -1, 0, 1)}
+    found = [by for by, e in steps.items() if _axis_of(form, "t", e) == "t"]
+    assert found == ([1] if reverse else [-2, -1])
+    assert _axis_of(form, "i", steps[-1]) is None and _axis_of(form, "i", Var("i")) == "i"

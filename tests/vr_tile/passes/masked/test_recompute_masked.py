@@ -14,7 +14,9 @@ from nautilus.frontend.interp import run_spec
 from nautilus.ma_tile.interp.module import run_module as ma_tile
 from nautilus.ma_tile.ir.ops import RolesOp, walk_ops
 from nautilus.vr_tile.interp import run_module
-from nautilus.vr_tile.passes.masked.recompute_masked import RecomputeMasked
+from nautilus.vr_tile.ir import ForOp
+from nautilus.vr_tile.ir import walk_ops as walk_tile_ops
+from nautilus.vr_tile.passes.masked.recompute_masked import RecomputeMasked, _Rewrite
 from nautilus.vr_tile.verify import verify
 from tests.endtoend.collection.decode import Decode
 from tests.ir_files import cases_in, input_of
@@ -95,3 +97,11 @@ O[t, d] = sum[u](S[t, u] * v[u, d])
         got = ma_tile(result.modules["ma-tile"], arrays)["O"]
     assert np.isinf(want[3:, 5]).all() and np.isfinite(want[:3]).all()
     np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2)
+
+
+def test_variables_of_loops_are_those_of_the_kernel() -> None:
+    for case in CASES.values():
+        for k in input_of(case).kernels:
+            own = {a.name for a in k.axes} | {g.var for g in k.grid}
+            loops = {op.var for op in walk_tile_ops(k.body) if isinstance(op, ForOp)}
+            assert _Rewrite(k, set(), None, alone=True).variables == own | loops
