@@ -173,10 +173,10 @@ def test_the_norm_of_what_moves_is_that_of_the_share_at_ties(size: int, whole: f
         for seed in range(4):
             x = np.ones(size)
             move_few(np.random.default_rng(seed), x, np.ones(size), whole, dtype)
-            few = 1 + int(size * whole * (share if dtype else 1 / 1024))
+            few, own = (1 + int(n * (share if dtype else 1 / 1024)) for n in (size * whole, size))
             moved = np.abs(x - 1.0)
             assert 0.0 < np.linalg.norm(moved) <= np.sqrt(2.5 * few / whole) and moved.max() <= 1.0
-            assert np.count_nonzero(moved) <= (8 + 64 if few < 8 and dtype else max(8, few))
+            assert np.count_nonzero(moved) <= (own + 64 * bool(dtype) if few < 8 else max(8, own))
 
 
 def test_an_element_at_a_tie_has_all_of_the_effect() -> None:
