@@ -16,14 +16,15 @@ from nautilus.check.bound.recurrences.factored import with_factors
 from nautilus.check.bound.recurrences.growth import _continued
 from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.roundings.alike import alike, alike_in_binades, names_of, of_values, repeated
-from nautilus.check.bound.roundings.approximations import shown, smaller
+from nautilus.check.bound.roundings.approximations import nodes, shown, smaller
 from nautilus.check.bound.roundings.exponents import arguments, difference
 from nautilus.check.bound.roundings.in_steps import Rounded, of_steps
 from nautilus.check.bound.stated import stated
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate
-from nautilus.core.expr.nodes import Const, Op, walk
+from nautilus.core.expr.nodes import Const, Op, Var, walk
 from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
 
@@ -208,3 +209,14 @@ def test_sums_of_one_form_have_one_name() -> None:
     both = [names_of(spec.definition(name).expr, known) for name in "YZ"]
     assert [len(x) for x in both] == [1, 1] and {*both[0].values()} == {*both[1].values()}
     assert not names_of(spec.definition("Y").expr, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "below"),
+    [("cast", DType.F32, False), ("cast", DType.F64, False), ("cast", DType.F16, True), ("narrow", DType.BF16, True),
+     ("neg", DType.F16, False), ("cast", DType.I8, False)],
+)  # fmt: skip
+def test_what_is_below_a_rounding_to_few_bits(op: str, dtype: DType, below: bool) -> None:
+    x = Op("exp", (Var("x"),), DType.F32)
+    e = Op(op, (x,), dtype)
+    assert [*nodes(e)] == [(e, False), (x, below), (Var("x"), below)]
