@@ -198,7 +198,7 @@ def test_the_power_with_which_an_error_grows() -> None:
     assert power(4.0, 0.0, 1.0, 4.0) == power(4.0, 4.0, 1.0, 4.0) == 0.0
 
 
-def test_sums_lose_and_gain_in_turn() -> None:
+def test_sums_lose_and_gain_alternately() -> None:
     shared = SimpleNamespace(sums=iter(range(4)))
     run: Any = SimpleNamespace(probe=SimpleNamespace(opposed=True, coherent=True, size=0.5), shared=shared)
     assert [Rounding.loss(run) for _ in range(4)] == [0.5, -0.5, 0.5, -0.5]

@@ -70,7 +70,7 @@ def test_stores_from_stages_of_their_own_make_two_groups() -> None:
                 run_module(parse(text.replace(op, "", 1)), GIVEN)
 
 
-def test_stores_from_two_stages_in_turn_keep_their_groups() -> None:
+def test_stores_from_two_alternating_stages_keep_their_groups() -> None:
     stores = [STORE.format(n=n).replace(f"so[{n}]", f"so[{n % 2}]") for n in range(4)]
     before = module(*stores, stages=2)
     assert ElideWaits().apply(before) == before
