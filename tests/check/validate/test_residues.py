@@ -13,6 +13,7 @@ from nautilus.check import validation
 from nautilus.check.check import Check
 from nautilus.check.inputs import InputSet
 from nautilus.check.validate import identities
+from nautilus.check.validate.memory import Unsupported
 from nautilus.check.validate.numbers import Constants, Number, exactly
 from nautilus.check.validate.residues import P, Q, inverse, of_floats, of_integers, power, products
 from nautilus.check.validate.verdict import Verdict
@@ -70,7 +71,7 @@ def test_what_the_samples_have_no_meaning_for_is_not_decided(monkeypatch: pytest
     x = parse_expr("x + 1.0", params={"x": DType.F32})
 
     def refuses(*_: object) -> Verdict:
-        raise identities.Unsupported("no meaning")
+        raise Unsupported("no meaning")
 
     monkeypatch.setattr(identities, "_compared", refuses)
     assert identities.decide(x, x) == Verdict("not decided", detail="no meaning")
@@ -89,7 +90,7 @@ def test_two_runs_of_a_level() -> None:
     assert validation._compared(numbers, {"Y": -np.ones(2)}, given).status == "refuted"
     assert validation._compared({"Y": np.zeros(2)}, {"Y": -np.zeros(2)}, given).status == "refuted"
     for status in ("proved", "tested", "not decided"):
-        found = Verdict(status)  # type: ignore[arg-type]
+        found = Verdict(status)
         assert validation._close(numbers, numbers, given, dict, lambda *_: None, found) is found
 
 
