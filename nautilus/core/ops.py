@@ -331,12 +331,26 @@ def map_regions(op: Any, f: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any
 
 def walk(body: tuple[Any, ...]) -> Iterator[Any]:
     """Every op under ``body`` in program order, an op before what is inside it."""
-    stack = list(body[::-1])
-    while stack:
-        op = stack.pop()
-        yield op
+    out: list[Any] = []
+    for op in body:
+        out.append(op)
         if declaration(type(op)).regions:
-            stack += [x for inner in regions(op) for x in inner][::-1]
+            out += _inside(op)
+    return iter(out)
+
+
+_INSIDE: dict[int, tuple[Any, tuple[Any, ...]]] = {}  # by the identity of an op, which an entry holds
+_MOST_INSIDE = 1024
+
+
+def _inside(op: Any) -> tuple[Any, ...]:
+    """Every op inside ``op``, which is traversed many times; kept for the ops that were traversed last."""
+    found = _INSIDE.get(id(op))
+    if found is None:
+        if len(_INSIDE) >= _MOST_INSIDE:
+            _INSIDE.clear()
+        found = _INSIDE[id(op)] = op, tuple([x for inner in regions(op) for x in walk(inner)])
+    return found[1]
 
 
 Rules: TypeAlias = Mapping[Kind, Callable[[Any], Any]]

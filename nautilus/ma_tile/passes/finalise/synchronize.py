@@ -167,6 +167,13 @@ class _Sync:
     )
     moving: dict[int, tuple[ForOp, frozenset[str]]] = field(init=False, default_factory=dict)
     inner: dict[int, tuple[ForOp, tuple[Accesses, Accesses] | None]] = field(init=False, default_factory=dict)
+    blocks: dict[tuple[int, State, int], tuple[_Frame, tuple[tuple[MemOp, ...], State]]] = field(
+        init=False, default_factory=dict
+    )
+    fronts: dict[tuple[int, State, int, int, int], tuple[MemOp, _Frame, list[MemOp], State]] = field(
+        init=False, default_factory=dict
+    )
+    replayed: dict[tuple[object, ...], tuple[tuple[MemOp, ...], State | None]] = field(init=False, default_factory=dict)
     modulo: dict[Accesses, Accesses] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -178,6 +185,12 @@ class _Sync:
         self, body: tuple[MemOp, ...], state: State, loop: ForOp | None = None
     ) -> tuple[tuple[MemOp, ...], State]:
         """``body`` with its waits and barriers, if it starts in ``state``; and the state after it."""
+        key = id(body), state, id(loop)
+        if key not in self.blocks:
+            self.blocks[key] = (_Frame(body, 0, loop), self._block(body, state, loop))
+        return self.blocks[key][1]
+
+    def _block(self, body: tuple[MemOp, ...], state: State, loop: ForOp | None) -> tuple[tuple[MemOp, ...], State]:
         out: list[MemOp] = []
         start, chain, done = state, _Chain((), state, state), 0
         active = self.touched.active(body)
@@ -308,6 +321,14 @@ class _Sync:
 
         None if loops in it copy.
         """
+        key = id(body), state, *at.items(), *given
+        if key not in self.replayed:
+            self.replayed[key] = (body, self._replayed(body, state, at, given))
+        return self.replayed[key][1]
+
+    def _replayed(
+        self, body: tuple[MemOp, ...], state: State, at: Mapping[str, Expr], given: Sequence[Expr]
+    ) -> State | None:
         for _, op in self.touched.active(body):
             match op:
                 case ForOp():
@@ -368,6 +389,15 @@ class _Sync:
     # -- one op -------------------------------------------------------------------------------
     def _before(self, op: MemOp, state: State, frame: _Frame, out: list[MemOp]) -> State:
         """Append the waits and the barrier that ``op`` needs to ``out``; the state in front of ``op``."""
+        key = id(op), state, frame.at, id(frame.body), id(frame.loop)
+        if key not in self.fronts:
+            needed: list[MemOp] = []
+            self.fronts[key] = (op, frame, needed, self._in_front(op, state, frame, needed))
+        _, _, needed, ready = self.fronts[key]
+        out += needed
+        return ready
+
+    def _in_front(self, op: MemOp, state: State, frame: _Frame, out: list[MemOp]) -> State:
         reads, writes, copies = self.touched.of(op)
         writes = frozenset(x for x in writes if x.buffer in self.smem)
         touched = reads | writes | copies
@@ -465,6 +495,8 @@ class _Sync:
 
 def _moved(state: State, buffers: frozenset[str], by: Linear) -> State:
     """``state`` with the stages of ``buffers`` moved ``by`` a form that is 0."""
+    if not buffers:
+        return state
 
     def f(xs: Accesses) -> Accesses:
         return frozenset(replace(x, at=x.at + by) if x.buffer in buffers else x for x in xs)
