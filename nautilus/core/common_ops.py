@@ -6,6 +6,7 @@ as where a value lies; what an op computes, its fields and its text are declared
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import Final, Generic, TypeVar
 
 from nautilus.core.expr.nodes import Expr
@@ -30,11 +31,21 @@ from nautilus.core.source import Span
 
 LEAST_FACTOR: Final = 2.0**-126  # least magnitude of a product of factors that are not 0: the least normal f32
 
-#: greatest magnitude in the matrices of steps that are combined in any order: errors are amplified by it at most
-LARGEST_FACTOR: Final = 1024.0
+#: Binary digits, at most, by which combined steps of a recurrence are less exact than steps one after another.
+DIGITS_LOST: Final = 3
 
 V = TypeVar("V")
 O = TypeVar("O")  # noqa: E741
+
+
+def largest_factor(steps: int) -> float:
+    """The greatest magnitude in the matrices of up to ``steps`` steps that are combined in any order.
+
+    A state that is found by a matrix with elements of that size has one rounding that is as many times as large as the
+    state, where the terms cancel.  Steps one after another have a rounding each, and together the square root of their
+    number.  Later steps amplify both alike, so the quotient of the two is the loss of precision.
+    """
+    return float(isqrt(steps << 2 * DIGITS_LOST))
 
 
 @common("const $value")
@@ -94,7 +105,7 @@ class CommonScan(Generic[V]):
     before ``t``, plus ``arg[t]``; the first ones are ``arg[t]`` alone.  Each of ``factors`` has a place in the matrix,
     ``row * size + column`` with the size of the axis; other places have no term, and states of columns without places
     are read by no step.  Steps are combined in any order as long as all matrices have elements of at most
-    :data:`LARGEST_FACTOR` and all states are finite, and one after another where not.
+    :func:`largest_factor` and all states are finite, and one after another where not.
     """
 
     result: V = declare(RESULT)

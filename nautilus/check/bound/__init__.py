@@ -18,6 +18,7 @@ unit roundoff of the type in question.
   of the other one (:mod:`nautilus.check.bound.roundings.exponents`).  Where the terms are above 2^24 it is at most 0.51
   of the argument, because the scale of such a row is a power of two: equal terms cancel.
 * A number of the spec that its type does not have, such as 0.1 or -1e30, has one error wherever it is written.
+* A sigmoid close to 1 has fewer ulps than others, because the power in its sum is small there.
 * ``tanh`` and ``erf`` have the error of the hardware's approximation where only outputs of at most 16 bits depend on
   them (``vr_tile.passes.hardware_math``).
 * ``narrow`` to a type has its ``u``, and half of the least denormal at least: a factor that is much smaller than the

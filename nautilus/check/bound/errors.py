@@ -31,10 +31,10 @@ from nautilus.check.bound.exactness import (
     U64,
     Common,
     hardware_error,
-    instruction_error,
     is_inexact_number,
     is_rounded,
     keeps,
+    operation_error,
     scales,
     selects,
     unit,
@@ -310,7 +310,7 @@ class Rounding(Evaluator):
         if e.op == "mul" and (are_whole(1, x) or any(map(self.resizes, e.args))):  # nothing is rounded
             return x
         fast = self.how.fast and id(e) not in self.library
-        error, own = instruction_error(e.op, u, fast), u
+        error, own = operation_error(e, u, fast, self.shared.recurs and not self.probe.reals), u
         if fast != self.how.fast:  # of a base that the code has
             error += 2.0 * u * HIDDEN[e.op]
         if self.coherent and error > 0.0 and not scales(e):

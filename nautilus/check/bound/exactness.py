@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from nautilus.check.bound.roundings.in_steps import Rounded
+from nautilus.check.bound.roundings.in_steps import Rounded, has_reciprocal
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
 from nautilus.core.expr.quotients import is_power_of_two
 from nautilus.core.functions import FUNCTIONS
@@ -123,6 +123,15 @@ def instruction_error(op: str, u: float, fast: bool) -> float:
     if u < U32:
         return 2.0 * f.ulps[1] * u
     return 2.0 * u * max([f.ulps[0], *(a.ulps for a in f.approximations if fast)])
+
+
+def operation_error(e: Op, u: float, fast: bool, recurs: bool) -> float:
+    """The largest relative error of the forms of ``e`` in code.
+
+    A quotient by a number of the spec is a product; ``recurs``: that number has the error that it has in code.
+    """
+    by_number = recurs and e.op == "div" and is_inexact_number(e.args[1], e.dtype.compute)
+    return u if by_number and has_reciprocal(e.args[1]) else instruction_error(e.op, u, fast)
 
 
 @cache

@@ -90,6 +90,7 @@ class Approximation:
     The error is ``ulps``, or ``relative`` (0: it is ``ulps``), of which the form over the reals has ``form_error``.
     ``large`` and ``absolute``: results of at least 1 have at most so many ulps, and the others the absolute error of
     ``absolute`` ulps of 1, unless ``ulps`` are fewer (0: all have ``ulps``).
+    ``at_one``: those of results close to 1, from which they grow to ``ulps`` at 0 (0: all have ``ulps``).
     ``narrow``: only where the result is rounded to an output of at most 16 bits.  ``slots`` and ``special``: of
     ``function``, and ``integer`` those of the slots that the integer unit executes.
     """
@@ -101,6 +102,7 @@ class Approximation:
     form_error: float = 0.0
     large: float = 0.0
     absolute: float = 0.0
+    at_one: float = 0.0
     narrow: bool = False
     slots: float = 0.0
     special: float = 0.0

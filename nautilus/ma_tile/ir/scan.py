@@ -11,8 +11,8 @@ With factors, elements and totals are linear maps in place of numbers: the facto
 steps have one factor, those of as many steps are one number, a power of it.
 
 With states that need each other, the maps have a matrix in place of a factor.  All states are registers of one thread.
-A thread that meets an element of a matrix above ``LARGEST_FACTOR``, or what is not finite, says so in step 3, and the
-block computes one step after another.
+A thread that meets an element of a matrix above :func:`nautilus.core.common_ops.largest_factor`, or what is not finite,
+says so in step 3, and the block computes one step after another.
 
 The result has the layout of the operand with the axis renamed.  A layout whose digits along the axis have another order
 has no :class:`ScanLevels`.
@@ -86,6 +86,11 @@ class ScanLevels:
         if not reverse:
             return found
         return found.reshape(-1, self.high.size, self.low.size)[:, ::-1, ::-1].reshape(found.shape)
+
+    @property
+    def steps(self) -> int:
+        """The size of the axis."""
+        return self.low.size * self.lanes.size * self.warps.size * self.high.size
 
     @property
     def whole_lanes(self) -> bool:

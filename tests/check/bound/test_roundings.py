@@ -9,6 +9,7 @@ import pytest
 
 from nautilus.check.bound.cancelling.positions import is_marked, marked_orders
 from nautilus.check.bound.choices import roundings
+from nautilus.check.bound.exactness import U32, operation_error
 from nautilus.check.bound.probes import PROBES, errors
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.recurrences.combined import combined, may_be_combined
@@ -22,7 +23,7 @@ from nautilus.check.bound.roundings.in_steps import Rounded, of_steps
 from nautilus.check.bound.stated import stated
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate
-from nautilus.core.expr.nodes import Const, Op, Var, walk
+from nautilus.core.expr.nodes import Const, Load, Op, Var, walk
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.frontend.interp import run_spec
@@ -181,6 +182,31 @@ def test_states_that_are_combined_show_the_roundings_of_powers() -> None:
     single = stepwise(spec)
     assert single is not None and single.shown(found) == {"%h": found["h"]}
     assert may_be_combined(load_text(STEPS.format(t=200, back=0, step="0.5 * h[b, t - 1] + x[b, t]"))) == {}
+    many = load_text(STEPS.format(t=4096, back=1, step="2 * h[b, t - 1] - h[b, t - 2] + x[b, t]"))
+    assert may_be_combined(many) == {}  # steps one after another are more exact
+
+
+def test_a_quotient_by_a_number_is_a_product_with_its_reciprocal() -> None:
+    """Its error in a recurrence is that of one rounding, and of the number, which is known."""
+    x = Load("x", (), DType.F32)
+    by_number, by_value = (Op("div", (x, y), DType.F32) for y in (Const(1.001, DType.F32), x))
+    assert operation_error(by_number, U32, True, True) == U32
+    assert operation_error(by_number, U32, True, False) == operation_error(by_value, U32, True, True) == 4 * U32
+
+
+def test_a_sigmoid_close_to_one_has_fewer_ulps() -> None:
+    """There the power is a small part of the sum of which the reciprocal is taken."""
+    share = smaller("sigmoid", np.array([0.0, 0.5, 1.0]))
+    assert share is not None and share.tolist() == pytest.approx([1.0, 0.65, 0.3])
+    x = np.linspace(-8.0, 9.0, 4097, dtype=np.float32)
+    one, log2e = np.float32(1), np.float32(np.log2(np.e))
+    exact = 1 / (1 + np.exp(-x.astype(np.float64)))
+    for power in (np.nextafter(np.exp2(-x * log2e), np.float32(sign)) for sign in (-1, 2)):  # another ulp on each side
+        for towards in (0, 2):
+            made = np.nextafter(one / (one + power), np.float32(towards)).astype(np.float64)
+            argument = exact * (1 - exact) * np.abs(x) * 2.0**-23  # its error counts elsewhere
+            allowed = smaller("sigmoid", exact)
+            assert allowed is not None and (np.abs(made - exact) <= 10 * U32 * allowed * exact + argument).all()
 
 
 def test_errors_that_grow_with_the_steps_do_not_grow_exponentially() -> None:

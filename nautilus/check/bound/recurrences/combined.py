@@ -38,24 +38,29 @@ _START: Final = 4  # all steps, divided by those before the move
 
 @by_identity(1 << 6)
 def may_be_combined(spec: Spec) -> Mapping[str, float]:
-    """The tensors of linear recurrences of ``spec`` whose states need each other, each with its unit roundoff."""
+    """The tensors of linear recurrences of ``spec`` whose states need each other, each with its unit roundoff.
+
+    Those are left out whose steps are known to be more exact one after another.
+    """
     if all(d.recurrence is None for d in spec.definitions):
         return {}
-    from nautilus.scalar.analysis.states.coupled_states import coupled_states
+    from nautilus.scalar.analysis.states.coupled_states import coupled_states, may_combine
     from nautilus.scalar.analysis.states.linear_states import filter_state
     from nautilus.scalar.analysis.states.recurrences import form_of
+    from nautilus.scalar.passes.recurrences.chunk_filters import may_chunk
     from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
     from nautilus.scalar.passes.simplify import Simplify
 
     found: dict[str, float] = {}
-    for k in JoinRecurrences().apply(Simplify().apply(lower(spec))).kernels:
+    program = JoinRecurrences().apply(Simplify().apply(lower(spec)))
+    for k in program.kernels:
         form = form_of(k) if is_recurrence(k) else None
         if form is None:
             continue
         states, coupled = filter_state(form), coupled_states(form)
-        if states is not None:
+        if states is not None and may_chunk(program, form, states):
             found[states.name] = _unit(states.value.dtype)
-        if coupled is not None:
+        if coupled is not None and may_combine(coupled, form):
             found |= {c.name: _unit(coupled.dtype) for c in coupled.columns}
     return found
 

@@ -29,8 +29,10 @@ _SHORT: Final = 16
 def smaller(op: str, x: Array) -> Array | None:
     """The errors of the approximation of ``op`` at the results ``x`` as parts of the largest; None: all are alike."""
     found = max(FUNCTIONS[op].approximations, key=lambda a: a.ulps, default=None)
-    if found is None or not found.absolute:
+    if found is None or not (found.absolute or found.at_one):
         return None
+    if found.at_one:
+        return np.asarray(1.0 - (1.0 - found.at_one / found.ulps) * np.clip(x, 0.0, 1.0))
     with np.errstate(all="ignore"):
         ulps = np.maximum(found.absolute / np.abs(x), found.large)
     return np.where(np.isfinite(ulps), np.minimum(ulps, found.ulps) / found.ulps, 1.0)

@@ -5,7 +5,8 @@ that stays.  The error of a rounding is therefore one of the number, whatever th
 
 A coefficient that is one number decides about all elements of the result, and its error grows with the number of
 steps.  A random choice of it may be close to 0, so the error of a single number has the root mean square of random
-ones, and a number of the spec has the error of the nearest one of its type, which is known.
+ones, and a number of the spec has the error of the nearest one of its type, which is known.  What is divided by such a
+number is multiplied by the nearest one to its reciprocal, or divided by the nearest one to itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from nautilus.core.expr.nodes import Const, Expr, Op, walk
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
+from nautilus.core.types import DType
 
 if TYPE_CHECKING:
     from nautilus.check.bound.errors import Rounding
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _MEAN_SQUARE: Final = 1.0 / sqrt(3.0)  # its root, of numbers that are uniform in [-1, 1]
 _KNOWN: Final = 1.25  # the error of a number of the spec, in units of that of the nearest number of its type
 _ABOUT: Final = 0.25  # and in units of roundoff, because a kernel may fold it into another number
+_SMALL: Final = 2.0**-100  # a magnitude far above the least one of f32
 _STEPS: Final = 16  # steps whose roundings are looked at
 
 
@@ -67,11 +70,24 @@ def number(run: Rounding, e: Expr, x: Array) -> Array:
 
     A divisor may be the number nearest to its reciprocal instead.
     """
-    u, dtype = run.unit(e.dtype), e.dtype.compute
-    if not run.shared.recurs or run.coherent or run.probe.reals or id(e) in _divisors(run.d.expr):
+    u, value = run.unit(e.dtype), float(x.item())
+    divides = id(e) in _divisors(run.d.expr)
+    if not run.shared.recurs or run.probe.reals or (divides and not has_reciprocal(e)):
         return run.moved(x, u)
-    nearest = float(round_to(x, dtype).item()) / float(x.item()) - 1.0
+    nearest = _nearest(value, e.dtype)
+    if divides:
+        nearest = max(nearest, -_nearest(1.0 / value, e.dtype), key=abs)
     return np.asarray(x * (1.0 + _KNOWN * nearest + float(np.copysign(_ABOUT * u, nearest))))
+
+
+def _nearest(x: float, dtype: DType) -> float:
+    """The relative error of the number of ``dtype`` that is nearest to ``x``."""
+    return float(round_to(np.asarray(x), dtype.compute).item()) / x - 1.0
+
+
+def has_reciprocal(e: Expr) -> bool:
+    """Whether ``e`` is a number, with a reciprocal far from the ends of the range of f32."""
+    return isinstance(e, Const) and _SMALL < abs(float(e.value)) < 1.0 / _SMALL
 
 
 @by_identity(1 << 8)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from nautilus.core.common_ops import LARGEST_FACTOR
+from nautilus.core.common_ops import largest_factor
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal
@@ -409,7 +409,7 @@ def _states(s: StateScan) -> None:
 def _one_by_one(s: StateScan) -> None:
     """The steps one after another, where a number says that they must not be combined."""
     w, warps = s.w, s.levels.warps
-    largest = literal(LARGEST_FACTOR, s.dtype)
+    largest = literal(largest_factor(s.levels.steps), s.dtype)
     w.line(f"bool scan_odd = __any_sync({_ALL}, !(scan_large <= {largest} && scan_check == 0)) != 0;")
     if warps.size > 1:
         count = w.layout(s.op.arg).warps

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nautilus.core.common_ops import LARGEST_FACTOR
+from nautilus.core.common_ops import largest_factor
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.data import agree, element_numbers, linear
@@ -113,8 +113,9 @@ def _combined(run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, s: _S
             made[:, :, t, k] = s.after(t, k, state, s.rests.shape[4])
             state = made[:, :, t, k, :size]
         carry = s.follow((here[0], carry), (total[0][:, :, t], total[1][:, :, t]))[1]
-    large = ~(np.abs(total[0]) <= LARGEST_FACTOR).all() | ~(np.abs(before[0]) <= LARGEST_FACTOR).all()
-    odd = np.asarray([bool(large) or not np.isfinite(made[w]).all() for w in range(shape[0])])
+    most = largest_factor(levels.steps)
+    large = not all((np.abs(x) <= most).all() for x in (total[0], before[0]))
+    odd = np.asarray([large or not np.isfinite(made[w]).all() for w in range(shape[0])])
     if levels.warps.size > 1:
         _write(run, ctx, op, odd.astype(made.dtype)[:, None, None], s.matrix.exchanged(shape[2]) - 1)
         found = _read(run, ctx, op, levels, s.matrix.exchanged(shape[2]) - 1, 1, 1)[0]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from nautilus.core.common_ops import LARGEST_FACTOR
+from nautilus.core.common_ops import largest_factor
 from nautilus.core.expr.build import number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, free_vars, loads, walk
 from nautilus.core.functions.specials import nearest_f32
@@ -39,6 +39,7 @@ from nautilus.scalar.ir import Store, expressions, extent, statements
 LEAST, MOST = 2, 3  # rows
 Matrix = list[list[float]]
 _ROUNDINGS = 16  # of f32, the error of a power of the matrix relative to the largest one
+_TILE = 8192  # steps, at most, that a block combines
 _VARYING = 2  # columns where factors differ from step to step, so that a map of steps has a matrix
 
 
@@ -199,17 +200,19 @@ def folded(e: Expr) -> float | None:
         case Op(op="neg", args=(a,)):
             x = folded(a)
             return None if x is None else -x
-        case Op(op="add" | "sub" | "mul" as name, args=(a, b)):
+        case Op(op="add" | "sub" | "mul" | "div" as name, args=(a, b)):
             x, y = folded(a), folded(b)
-            return None if x is None or y is None else {"add": x + y, "sub": x - y, "mul": x * y}[name]
+            if x is None or y is None or (name == "div" and y == 0.0):
+                return None
+            return {"add": x + y, "sub": x - y, "mul": x * y}[name] if name != "div" else x / y
     return None
 
 
 def may_combine(found: CoupledStates, form: Form) -> bool:
     """Whether steps may be combined in any order, so far as is known before the launch.
 
-    No element of a product of constant matrices is above ``LARGEST_FACTOR``, and their squares keep the precision of
-    the steps; other matrices are looked at when they are known.
+    No element of a product of constant matrices is above :func:`.largest_factor`, and their squares keep the precision
+    of the steps; other matrices are looked at when they are known.
     """
     if not found.steady:
         factors = [f for r in found.rows for f in r.factors if f is not None]
@@ -218,9 +221,9 @@ def may_combine(found: CoupledStates, form: Form) -> bool:
     matrix = [[folded(f) or 0.0 if f is not None else 0.0 for f in r.factors] for r in found.rows[:size]]
     if not _squares_are_close(matrix, steps):
         return False
-    power = matrix
+    power, most = matrix, largest_factor(min(steps, _TILE))
     for _ in range(steps):
-        if max(abs(x) for row in power for x in row) > LARGEST_FACTOR:
+        if max(abs(x) for row in power for x in row) > most:
             return False
         if max(sum(abs(x) for x in row) for row in power) <= 1.0:
             return True

@@ -8,11 +8,11 @@ before it, whose matrix ``G`` is known when the coefficients are::
     Y[n, m] = r[n, m] + sum_j(G[m, j] * Y[n - 1, j])       the states at the ends of chunks, one after another
     y[n * C + c]      each chunk by itself, from Y[n - 1]: the steps as they were
 
-Legality.  Elements of ``G`` and of the matrices of all steps of a chunk are at most :data:`MOST` in magnitude,
-so that results are at most a little larger than those of the steps, and errors are amplified as the steps amplify
-them.  What an infinite state becomes is found by running the steps (:func:`from_infinity`): an element of ``G`` that
-keeps it infinite has that sign and is ``LEAST`` at least, and a state of which the steps make NaN is subtracted from
-itself.
+Legality.  Elements of ``G`` and of the matrices of all steps of a chunk are at most
+:func:`nautilus.core.common_ops.largest_factor` in magnitude, so that results are at most a little larger than those of
+the steps, and states at the ends of chunks about as exact.  What an infinite state becomes is found by running the
+steps (:func:`from_infinity`): an element of ``G`` that keeps it infinite has that sign and is ``LEAST`` at least, and a
+state of which the steps make NaN is subtracted from itself.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from math import copysign, inf, isnan
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
+from nautilus.core.common_ops import largest_factor
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, rewrite, substitute
 from nautilus.core.index.sizes import Extent, at_most
@@ -34,10 +35,8 @@ from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.linear_states import Filter, filter_state
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store
-from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkKernels, chunk_length, may_cut, sized
+from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkKernels, chunk_length, may_cut, sized, times
 from nautilus.scalar.rewriting import fresh_name
-
-MOST = 1024.0  # largest magnitude of what a step adds for each unit of the state before its chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +74,13 @@ class ChunkFilters(CertifyingPass[Program]):
 def responses(coefficients: Sequence[float], steps: int) -> tuple[tuple[float, ...], ...] | None:
     """``G[m][j]``: what the step ``m`` before the end of a chunk of ``steps`` adds for each unit of state ``j``.
 
-    None where an element, also of an earlier step, is above :data:`MOST`.
+    None where an element, also of an earlier step, is above :func:`.largest_factor`.
     """
-    order = len(coefficients)
+    order, most = len(coefficients), largest_factor(steps)
     rows = [[float(j == order - 1 - n) for j in range(order)] for n in range(order)]  # the oldest state first
     for _ in range(steps):
         new = [sum(a * rows[-1 - i][j] for i, a in enumerate(coefficients)) for j in range(order)]
-        if not all(abs(x) <= MOST for x in new):
+        if not all(abs(x) <= most for x in new):
             return None
         rows.append(new)
     return tuple(tuple(rows[-1 - m]) for m in range(order))
@@ -97,6 +96,12 @@ def from_infinity(coefficients: Sequence[float], steps: int) -> tuple[tuple[floa
             states = [sum((a * y for a, y in zip(coefficients, states, strict=True) if a and y), 0.0), *states[:-1]]
         columns.append(states)
     return tuple(tuple(columns[j][m] for j in range(order)) for m in range(order))
+
+
+def may_chunk(program: Program, form: Form, found: Filter) -> bool:
+    """Whether chunks of the filter ``found`` are exact enough, whether or not they are faster than its steps."""
+    length = times(program, form, (found,)).length
+    return length > 0 and responses(found.coefficients, length) is not None
 
 
 def _certificate(f: Filter) -> Certificate:

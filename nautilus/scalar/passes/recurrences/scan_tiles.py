@@ -12,8 +12,8 @@ A few states that need each other (:mod:`nautilus.scalar.analysis.states.coupled
 Legality.  ``|a| <= 1`` is proved, as in ``chunk-recurrences``, so that no product of factors overflows.  A step that
 leaves the state out by a condition forgets inf and NaN (:class:`nautilus.core.common_ops.CommonScan`).  What else a
 step computes is elementwise, and it reads states of the same step alone.  Products of constant matrices are computed
-here, and have elements of at most ``LARGEST_FACTOR``; of other matrices nothing is known before the launch, and a block
-that finds a larger element, or what is not finite, computes one step after another.
+here, and have elements of at most :func:`.largest_factor`; of other matrices nothing is known before the launch, and a
+block that finds a larger element, or what is not finite, computes one step after another.
 
 Profitability.  A row in one tile takes the time of its memory, where steps one after another take at least that of
 their latency.  Tiles one after another are taken where they are predicted to be faster than the steps and than chunks

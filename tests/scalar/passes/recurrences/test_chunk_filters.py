@@ -77,6 +77,12 @@ def test_responses() -> None:
     assert responses((0.5, 0.25), 1) == ((0.5, 0.25), (1.0, 0.0))
     assert responses((0.5, 0.25), 2) == ((0.5, 0.125), (0.5, 0.25))
     assert responses((3.0, 0.0), 8) is None
+
+
+def test_long_chunks_of_a_double_integrator_are_less_exact_than_its_steps() -> None:
+    """The powers have elements of one more than their exponent: steps have the root of it."""
+    assert responses((2.0, -1.0), 32) is not None
+    assert responses((2.0, -1.0), 64) is None
     assert from_infinity((0.0, -0.5), 2) == ((-inf, 0.0), (0.0, -inf))
     assert all(isnan(x) for row in from_infinity((1.2, -0.6), 16) for x in row)
 
