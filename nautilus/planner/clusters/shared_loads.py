@@ -48,7 +48,7 @@ def _shares(plan: KernelPlan, unified: Unified, program: Program, m: Machine) ->
     mapping = plan.mapping
     if not isinstance(mapping, WarpgroupPlan) or mapping.cluster > 1 or mapping.persistent != "static":
         return False
-    if mapping.raster_order != "grouped" or mapping.tile_scheduling != "cooperative":
+    if mapping.raster_order != "grouped":
         return False
     grid, loops = ([a for a in plan.axes if a.role == role] for role in (GRID, LOOP))
     if len(grid) + len(loops) != len(plan.axes) or len(grid) < 2 or len(loops) != 1:
