@@ -218,8 +218,8 @@ def box_rows(op: TmaLoad, axes: Sequence[TileAxis], buffer: Buffer, env: Mapping
 
     Rows that the tensor has in part take as long as others (two convolutions of windows: 5.8 and 6.2 cycles).  Whole
     rows were measured for matrices; boxes of images with a border take no longer.  Rows that lie in two lines of memory
-    take as long (rows in part were measured together with these).  Each block of a cluster that shares the box loads its
-    part.
+    take as long (rows in part were measured together with these).  Each block of a cluster that shares the box loads
+    its part.
     """
     cut = max(_cut_rows(op, axes, buffer), _split_rows(op, axes, buffer) * (SPLIT - 1.0) / (OUTSIDE - 1.0))
     if len(op.index) > 2:

@@ -13,7 +13,7 @@ START: Final = 6.3e-10  # seconds between the starts of two blocks (``Machine.bl
 LAUNCH: Final = 3.0  # microseconds that one more kernel takes
 OUTSIDE: Final = 4.0  # time of a row of a TMA box that the tensor does not have, relative to that of others
 #: the time of a row of 128 bytes that a TMA copy loads from two lines of memory, relative to that of one from a line
-#: (H200, products whose operands have rows of 4000, 8208 and 4112 bytes: 4.7 to 5.6 cycles a row, of which 7 in 8 are so)
+#: (H200, products whose operands have rows of 4000, 8208 and 4112 bytes, 7 in 8 of them so: 4.7 to 5.6 cycles a row)
 SPLIT: Final = 4.0
 ATOMIC_LINES: Final = 1024  # lines of 128 bytes over which atomic operations spread without waiting for each other
 SHARED_ATOMIC: Final = 8.0  # cycles of an instruction that combines 32 elements of 4 bytes in shared memory

@@ -5,9 +5,9 @@ two lines of memory takes the TMA unit several times as long (:data:`.memory_rat
 begin anywhere in a line, as with a contraction of 4104, the loads take longer than the products.  Two blocks that
 multiply with one operand then load half of it each.
 
-H200, 16-bit operands in tiles of 128 x 256, 4096 x 4096 x 4104: 282 us alone, 199 us in pairs (cuBLAS 190); a gated layer
-of that width 548 and 405 us; 8-bit integers 163 and 119 us.  Where one operand alone is so, the products hide its loads:
-191 us alone, 194 us in pairs.
+H200, 16-bit operands in tiles of 128 x 256, 4096 x 4096 x 4104: 282 us alone, 199 us in pairs (cuBLAS 190); a gated
+layer of that width 548 and 405 us; 8-bit integers 163 and 119 us.  Where one operand alone is so, the products hide its
+loads: 191 us alone, 194 us in pairs.
 """
 
 from __future__ import annotations
