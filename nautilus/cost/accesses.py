@@ -16,6 +16,7 @@ import numpy as np
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Const, Expr, Param, Ref, Var, free_vars, loads, refs, rewrite, walk
+from nautilus.core.index.linear import linear
 from nautilus.core.index.sizes import nominal, volume
 from nautilus.core.index.strides import pad
 from nautilus.core.ops import declaration
@@ -31,7 +32,7 @@ from nautilus.ma_tile.ir.ops import Frag, GlobalLoad, GlobalStore, MemKernel, Tm
 from nautilus.ma_tile.ir.traverse import bound
 from nautilus.ma_tile.ir.values import Smem
 from nautilus.targets.limits import VECTOR_BYTES
-from nautilus.targets.memory_rates import ATOMIC_LINES, OUTSIDE, SECTOR, SHARED_ATOMIC
+from nautilus.targets.memory_rates import ATOMIC_LINES, OUTSIDE, SECTOR, SHARED_ATOMIC, SPLIT, split_rows
 
 REQUEST = 0.75  # share of the time of a sector alone in its line that its neighbours in the line do not take again
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 neighbouring elements counts
@@ -216,11 +217,13 @@ def box_rows(op: TmaLoad, axes: Sequence[TileAxis], buffer: Buffer, env: Mapping
     """The time of the rows of a TMA box, relative to that of rows which the tensor has; TMA fills others with zeros.
 
     Rows that the tensor has in part take as long as others (two convolutions of windows: 5.8 and 6.2 cycles).  Whole
-    rows were measured for matrices; boxes of images with a border take no longer.
+    rows were measured for matrices; boxes of images with a border take no longer.  Rows that lie in two lines of memory
+    take as long (rows in part were measured together with these).  Each block of a cluster that shares the box loads
+    its part.
     """
-    cut = _cut_rows(op, axes, buffer)
+    cut = max(_cut_rows(op, axes, buffer), _split_rows(op, axes, buffer) * (SPLIT - 1.0) / (OUTSIDE - 1.0))
     if len(op.index) > 2:
-        return 1.0 + (OUTSIDE - 1.0) * cut
+        return (1.0 + (OUTSIDE - 1.0) * cut) / op.multicast
     sizes = {a.name: a.size for a in axes}
     inside: Any = 1.0
     for e, extent in zip(op.index[:-1], buffer.shape[:-1], strict=True):
@@ -230,7 +233,16 @@ def box_rows(op: TmaLoad, axes: Sequence[TileAxis], buffer: Buffer, env: Mapping
         low = np.asarray(estimated(e, {**env, **dict.fromkeys(sizes, np.asarray(0))}), np.float64)
         found = np.minimum(low + size, nominal(extent)) - np.maximum(low, 0.0)
         inside = inside * np.clip(found / size, 0.0, 1.0)
-    return 1.0 + (OUTSIDE - 1.0) * (1.0 - inside * (1.0 - cut))
+    return (1.0 + (OUTSIDE - 1.0) * (1.0 - inside * (1.0 - cut))) / op.multicast
+
+
+def _split_rows(op: TmaLoad, axes: Sequence[TileAxis], buffer: Buffer) -> float:
+    """The share of the rows in shared memory that a box fills whose elements lie in two lines of memory."""
+    size = buffer.dtype.bytes
+    row = op.slot.swizzle or min(LINE, axes[-1].size * size)
+    strides = (buffer.stride(i) for i in range(len(buffer.shape) - 1))
+    begin = int(linear(op.index[-1]).const) * size if op.index else 0
+    return split_rows(row, [nominal(n) * size for n in strides], begin)
 
 
 def _cut_rows(op: TmaLoad, axes: Sequence[TileAxis], buffer: Buffer) -> float:

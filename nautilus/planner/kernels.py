@@ -23,6 +23,7 @@ from nautilus.planner import streaming
 from nautilus.planner.chunks import warp_chunks
 from nautilus.planner.chunks.clustered_chunks import clustered
 from nautilus.planner.chunks.row_chunks import shares_rows
+from nautilus.planner.clusters.shared_loads import with_shared_loads
 from nautilus.planner.conservative import one_by_one, plain, smaller
 from nautilus.planner.groups import SIZED, Group, Known, Unfused, Why, are_alike, known_of, large_inputs, visits_alike
 from nautilus.planner.kernel import FULL, SHORT, spread_tiles
@@ -51,6 +52,7 @@ from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import Limits, limits
+from nautilus.targets.rates import machine
 from nautilus.targets.records import DEFAULT_TARGET
 
 LONG = 64  # terms of reductions whose running results a block should not compute one after another
@@ -100,6 +102,7 @@ def default_schedule(
     }
     for rule in (streaming.joined, warp_chunks.joined, clustered):
         kernels = rule(kernels, whole, target, fallbacks)
+    kernels = with_shared_loads(kernels, whole, program, machine(arch), fallbacks)
     return Schedule(kernels=tuple(kernels.values()))
 
 

@@ -337,9 +337,10 @@ class _Family:
     def _positions(self) -> Iterator[tuple[int, tuple[SizeFact, ...]]]:
         """The least of :data:`POSITIONS`, and the greatest one of those with the same kernels; each with its facts."""
         found = dict[tuple[str, ...], tuple[int, tuple[SizeFact, ...]]]()
+        given = self.schedules.plain.dims
         for n in POSITIONS:
             facts = tuple(f for d in size_facts.varied(self.schedules.spec) for f in size_facts.bounds(d, (n,)))
-            if not facts:
+            if not facts or any(f.size in given and not f.holds(given[f.size]) for f in facts):
                 continue
             if n == POSITIONS[0]:
                 yield n, facts

@@ -19,12 +19,12 @@ from nautilus.runtime.nvrtc import include_paths
 
 GXX = shutil.which("g++")
 
-#: What the operator uses of torch. Tensors have an address, and `new_empty` gives the next one.
+#: What the operator uses of torch. Tensors have an address.
 TORCH = """
 import types
 class Tensor:
     def __init__(self, address, shape, dtype, strides=None, device="cuda:0"):
-        self.address, self.shape, self.dtype, self.device = address, tuple(shape), dtype, device
+        self.address, self.shape, self.dtype, self.device = address, tuple(shape), dtype, globals()["device"](device)
         steps = [1]
         for n in reversed(self.shape[1:]):
             steps.insert(0, n * steps[0])
@@ -36,23 +36,24 @@ class Tensor:
         return self.strides if axis is None else self.strides[axis]
     def is_contiguous(self):
         return self.strides == self.dense
-    def new_empty(self, shape, dtype):
-        return Tensor(1 << 20, shape, dtype)
 class dtype(str):
     pass
 class device(str):
-    pass
+    index = property(lambda self: int(self[5:] or 0))
+entered = []
 class Context:
-    def __init__(self, *_):
-        pass
+    def __init__(self, device):
+        self.device = device
     def __enter__(self):
-        pass
+        entered.append(self.device)
     def __exit__(self, *_):
         pass
 def empty(size, dtype, device):
-    return Tensor(1 << 21, (size,), dtype)
+    return Tensor(1 << 21, size if isinstance(size, tuple) else (size,), dtype, None, device)
 uint8, float16, float32, int32 = map(dtype, ("uint8", "float16", "float32", "int32"))
-cuda = types.SimpleNamespace(device=Context, current_stream=lambda device: types.SimpleNamespace(cuda_stream=77))
+stream = types.SimpleNamespace(cuda_stream=77)
+cuda = types.SimpleNamespace(device=Context, current_device=lambda: 0, current_stream=lambda device: stream)
+_C = types.SimpleNamespace()
 class Tag:
     pt2_compliant_tag = needs_fixed_stride_order = None
 fakes, backwards, ops = {}, {}, types.SimpleNamespace(nautilus=types.SimpleNamespace())
@@ -96,6 +97,9 @@ import torch, op
 A, B = torch.Tensor(64, (16, 128), torch.float16, (256, 1)), torch.Tensor(4096, (256, 128), torch.float16)
 C, R = op.op(A, B, 3.0)
 assert (C.shape, R.shape, R.dtype) == ((16, 256), (16,), torch.float32)
+assert not torch.entered
+op.op(*(torch.Tensor(t.address, t.shape, t.dtype, t.strides, "cuda:1") for t in (A, B)), 3.0)
+assert torch.entered == ["cuda:1"]
 assert [t.shape for t in torch.fakes["nautilus::op"](A, B, 3.0)] == [(16, 256), (16,)]
 def message(*arguments, **numbers):
     try:

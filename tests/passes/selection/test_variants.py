@@ -17,7 +17,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.schedule.dispatch import Divided, SizeFact, Threshold, chosen, leaves
 from nautilus.cost.model import estimate
 from nautilus.cuda.host.choice import Choice, check_dispatch
-from nautilus.driver import Request, Result, compile_file, compile_variant
+from nautilus.driver import Request, Result, compile_checked, compile_file, compile_variant
 from nautilus.frontend.semantics.check import load_text
 from nautilus.ma_tile.ir.ops import ForOp, walk_ops
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
@@ -432,3 +432,14 @@ def test_thresholds_of_several_sizes_lie_between_the_sizes_of_the_grid() -> None
     assert placed == Threshold("N", 2048, 0, Threshold("B", 4, 1, 0))
     bounded = dispatch_tree.placed(replace(tree, within=2), Times(), points)  # type: ignore[arg-type]
     assert isinstance(bounded, Threshold) and bounded.most == 1024
+
+
+def test_no_variant_is_made_for_fewer_positions_than_the_given_size() -> None:
+    text = """
+dim B = runtime, T = 4
+input X: f32[B, T]
+output Y: f32[B, T]
+recur Y[b, t] = sin(X[b, t] + (Y[b, t - 1] if t > 0 else 0))
+"""
+    made = compile_checked(replace(request(text), dims={"B": 64}, keep_runtime=True)).variants
+    assert not [f for v in (made.all if made else ()) for f in v.assumed if f.most is not None and f.most < 64]

@@ -1,0 +1,1 @@
+"""Blocks of one kernel in clusters."""
