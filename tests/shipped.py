@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -10,6 +11,8 @@ SPECS = [p for name in FAMILIES for p in sorted((ROOT / "specs" / name).glob("*.
 FOLDERS = tuple(ROOT / "specs" / name for name in ("gallery", "models", "serving"))  # the page of each lists its specs
 MORE = [p for folder in FOLDERS for p in sorted(folder.rglob("*.naut"))]
 IDS = [p.stem for p in SPECS]
+#: those that differ at small sizes too: the others are specs of these with heads of another size
+DISTINCT = [p for p in SPECS if not re.search(r"_d\d+$", p.stem)]
 
 PAGED_DECODE = """
 const G = Hq // Hkv

@@ -23,7 +23,7 @@ from nautilus.planner import streaming
 from tests.endtoend.collection.decode import Decode, compilation, drawn, schedule
 from tests.endtoend.support import Compilation, complaints
 
-SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "10")))
+SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "6")))
 
 #: default plans, with the features of each
 DEFAULT = (
@@ -64,8 +64,8 @@ def test_other_targets(arch: str) -> None:
 
 
 FORCED = [
-    (256, 1, 4, 16, False), (201, 1, 8, 16, False), (201, 2, 2, 32, False), (201, 3, 3, 16, False),
-    (201, 1, 3, 32, True), (256, 1, 8, 16, True), (256, 2, 4, 16, True), (201, 2, 2, 32, True),
+    (256, 1, 4, 16, False), (201, 1, 8, 16, False), (201, 3, 3, 16, False),
+    (201, 1, 3, 32, True), (256, 2, 4, 16, True), (201, 2, 2, 32, True),
 ]  # fmt: skip
 
 
@@ -98,7 +98,7 @@ CLUSTERED = [
     (Decode(140, 96, 1, 6, 3, dtype="bf16"), 2, 16),
     (Decode(130, 256, 1, 2, 2, dtype="bf16"), 2, 16),
     (Decode(170, rows=5), 4, 16),  # several queries
-    (Decode(128, 128, 2, 8, 8, score="softcap"), 4, 16),
+    (Decode(128, 128, 2, 2, 2, score="softcap"), 4, 16),
     (Decode(100, 96, 1, 1, 1, score="alibi"), 4, 16),
 ]
 
@@ -108,7 +108,8 @@ def test_two_groups_are_a_cluster(given: Decode, warps: int, step: int) -> None:
     made = compilation(given.text, schedule(given.text, 2, warps, step))
     assert joint(made) == [warps] and clusters(made) == [2]
     assert not any(b.space.value == "temp" for b in made.result.modules["ma-tile"].buffers)
-    for kind in ("random", "large-logits", "one-hot", "masked"):
+    number = [case[0] for case in CLUSTERED].index(given)
+    for kind in ("random", ("large-logits", "one-hot", "masked")[number % 3]):
         wrong = complaints(made, kind=kind, stages=("ma-tile",))
         assert not wrong, "\n".join(wrong)
 
@@ -146,7 +147,7 @@ def test_a_cluster_that_does_not_fit_gets_a_second_kernel(monkeypatch: pytest.Mo
     monkeypatch.setattr(streaming, "_SMALL", -(1 << 20))
     again = compile_file(Request(Path("given.naut"), text=large.text))
     assert again.context.fallbacks.taken == (("O_acc_part_2", 1),)
-    assert again.cuda == found.cuda
+    assert again.cuda_module.code == found.cuda_module.code
 
 
 def test_chunks_that_hold_nothing() -> None:
@@ -222,5 +223,4 @@ def test_equal_bits_for_every_batch_size(given: Decode, groups: int, monkeypatch
     inputs = generate(spec, "random", 5)
     want = first_sequence(given, inputs, 1)
     assert np.abs(want).max() > 0
-    for batch in (2, 3):
-        np.testing.assert_array_equal(first_sequence(given, inputs, batch), want)
+    np.testing.assert_array_equal(first_sequence(given, inputs, 3), want)

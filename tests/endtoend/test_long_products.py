@@ -22,7 +22,7 @@ Y[i] = sum[j](sq(sq(sq(sq(sq(sq(sq(sq(sq(sq(sq(sq(sq(X[i, j]))))))))))))))
 def test_nested_squares(tmp_path: Path) -> None:
     path = tmp_path / "squares.naut"
     path.write_text(SPEC)
-    assert "__global__" in compile_file(Request(path, "sm_80")).cuda
+    assert "__global__" in compile_file(Request(path, "sm_80")).cuda_module.code
 
 
 def test_a_product_of_many_factors_is_no_sum_of_two_for_the_interpreter() -> None:

@@ -1,6 +1,7 @@
 """Each single fault in a printed text is found by the simulated GPU or by the comparison of results.
 
-NAUTILUS_PLANTS=9 tries up to nine places in the text for each fault, not the one or two of the suite.
+NAUTILUS_PLANTS=9 tries up to nine places in the text for each fault, not the one of the suite, and faults of kernels
+with warpgroups in each of them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,18 @@ KINDS = {
     "attention": planted.WARPGROUP, "gemm": planted.WARPGROUP, "cluster": planted.CLUSTER, "warps": planted.WARP,
     "decode": planted.DECODE,
 }  # fmt: skip
-CASES = [(kind, plant) for kind, plants in KINDS.items() for plant in plants]
+#: kinds that have the same faults, each of which is planted in one of them, in turn
+ALIKE = ("attention", "gemm")
+ALL = "NAUTILUS_PLANTS" in os.environ
+
+
+def _planted(kind: str, number: int, plant: Plant) -> bool:
+    """Whether the ``number``-th fault of ``kind`` is a case: in the kind whose turn it is, of those that have it."""
+    kinds = [k for k in ALIKE if k not in plant.absent and k not in plant.redundant] or [*ALIKE]
+    return ALL or kind not in ALIKE or kind == kinds[number % len(kinds)]
+
+
+CASES = [(kind, p) for kind, plants in KINDS.items() for n, p in enumerate(plants) if _planted(kind, n, p)]
 
 
 def _warpgroups(text: str, change: schedules.Change, *, integers: bool) -> Case:

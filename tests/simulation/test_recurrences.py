@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from nautilus.check.inputs import generate
-from nautilus.check.levels import run
 from nautilus.core.fallbacks import LIGHTER, Fallbacks
 from nautilus.driver import Request, compile_checked
 from nautilus.scalar.rewriting import recurrence_teams
@@ -147,7 +146,7 @@ def test_teams_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not complaints(made, stages=("ma-tile",))
     (*_, kernel) = made.result.modules["ma-tile"].kernels
     given = generate(made.result.modules["spec"], "random", 0)
-    case = Case(made.result, given, run(made.last("ma-tile"), given, "typed"), False, made.last("ma-tile"))
+    case = Case(made.result, given, False, made.last("ma-tile"))
     assert kernel.team == 2 and case.text.count("team_barrier(h_arrivals") >= 2
     both = compile_checked(Request(Path("spec.naut"), "sm_90a", text=TEAM, variants=2)).cuda
     alone = case.text.replace("team_barrier(h_arrivals", "; // (h_arrivals")
