@@ -316,10 +316,14 @@ def drawn(name: str) -> tuple[Spec, Mapping[str, Array]]:
     return spec, generate(spec, "random").arrays
 
 
-@pytest.mark.parametrize("length", [16, 25, 64])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name, length", [(name, length) for n, name in enumerate(CASES) for length in (16, (25, 64)[n % 2])]
+)
 def test_chunks_are_the_recurrence(name: str, length: int) -> None:
-    """The certificates, whose check takes half of the time, are those of two steps and the same for all lengths."""
+    """A last chunk that is not full, and in turn two full ones or a single one that the steps do not fill.
+
+    The certificates, whose check takes half of the time, are those of two steps and the same for all lengths.
+    """
     spec, inputs = drawn(name)
     before, after = chunked(spec, length, certified=length == 16)
     assert after is not before
@@ -401,7 +405,7 @@ def test_others_stay_as_they_are(name: str) -> None:
         "a delta rule, and a state before the first step",
     ],
 )
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_the_recurrence_defines_is_the_same_beside_inf_and_nan(name: str, seed: int) -> None:
     """Where the recurrence has NaN, such as inf - inf of two rows, the products may have another number."""
     spec = load_text(CASES[name])
