@@ -83,7 +83,6 @@ def test_a_certificate_whose_conditions_hold_at_few_points_does_not_fail() -> No
     ("name", "rule", "culprit"),
     [
         ("rolling-update", planted.drop_repair, "scalar/rolling-update"),
-        ("rolling-update", planted.invert_repair, "scalar/rolling-update"),
         ("split", planted.shift_mask, "scalar/split"),
         ("reorder", planted.shift_mask, "scalar/reorder"),
         ("div-to-rcp", planted.swap_tile("sub", "add"), "vr-tile/div-to-rcp"),
