@@ -13,7 +13,7 @@ from nautilus.core.text.expressions import parse_expr
 from nautilus.core.types import DType
 from nautilus.cost.estimates import loop_end
 from nautilus.cost.latency import awaited_loads, loads_ahead
-from nautilus.cost.model import estimate
+from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.ranking import place_of_best, rank_correlation
 from nautilus.cost.work import COPIED, GATHERED, count
 from nautilus.driver import Request, compile_file
@@ -24,7 +24,7 @@ from nautilus.ma_tile.text.printer import parse
 from nautilus.scalar.ir import Program
 from nautilus.targets.rates import machine
 from nautilus.tune.space.schedules import defaults, examine
-from tests.cost.measured import LIBRARY, TILES, product, program, space
+from tests.cost.measured import LIBRARY, SPECS, TILES, product, program, space
 
 ARCH = "sm_90a"
 
@@ -41,6 +41,13 @@ def seconds(p: Program, **changes: Any) -> float:
 
 def attention(name: str, **dims: int) -> Program:
     return program(f"attention/{name}", tuple(dims.items()))
+
+
+def compiled(name: str, **dims: int) -> Estimate:
+    """The estimate of what the compiler makes of a spec of attention over pages, whose keys are not cut."""
+    whole = Schedule(splits=())
+    request = Request(SPECS / f"serving/attention/{name}.naut", ARCH, dims, schedule=whole, until="ma-tile")
+    return estimate(compile_file(request).modules["ma-tile"], ARCH)
 
 
 @pytest.mark.parametrize("shape", LIBRARY)
@@ -260,10 +267,7 @@ def test_gathered_rows_are_read() -> None:
     """
 
     def read(pages: int) -> float:
-        p = program("serving/attention/paged_heads_decode", (("B", 32), ("N", 8192), ("Pages", pages)))
-        done = examine(space(p, ARCH), defaults(space(p, ARCH)))
-        assert done.module is not None, done.fault
-        return estimate(done.module, ARCH).bytes
+        return compiled("paged_heads_decode", B=32, N=8192, Pages=pages).bytes
 
     page = 2 * 8 * 64 * 128 * 2  # of keys and values
     assert 4096 * page * 33 / 64 <= read(4096) <= 1.05 * 4096 * page * 33 / 64
@@ -296,10 +300,7 @@ def test_a_window_at_the_end_of_a_length_is_as_long_as_it_may_be() -> None:
     """Its first and its last position follow from one element, and so the model takes the same one for both."""
 
     def products(window: int) -> float:
-        p = program("serving/attention/paged_sinks_decode", (("B", 32), ("N", 4096), ("W", window)))
-        done = examine(space(p, ARCH), defaults(space(p, ARCH)))
-        assert done.module is not None, done.fault
-        return sum(k.flops for k in estimate(done.module, ARCH).kernels)
+        return sum(k.flops for k in compiled("paged_sinks_decode", B=32, N=4096, W=window).kernels)
 
     assert 1.6 < products(2048) / products(1024) < 2.4
 
