@@ -54,10 +54,10 @@ evaluation: $(READY) ## Attention of models beside its peers on the GPU, in out/
 	$(BIN)/python -m nautilus.evaluation $(OUT)/evaluation $(EVALUATION_ARGS)
 
 test: $(READY) ## All tests (those that need a GPU are skipped without one)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --durations 10 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations 10 $(PYTEST_ARGS)
 
 test-fast: $(READY) ## Tests that take a moment only
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'not slow' $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m 'not slow' $(PYTEST_ARGS)
 
 test-quick: $(READY) ## Seconds: the shape of the code, its words, the pass manager
 	$(BIN)/python -m pytest -q tests/test_shape.py tests/test_words.py tests/passes $(PYTEST_ARGS)
