@@ -405,7 +405,7 @@ def test_others_stay_as_they_are(name: str) -> None:
         "a delta rule, and a state before the first step",
     ],
 )
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", (1, 2, 3))  # each tensor has infinities and NaN in one of them
 def test_what_the_recurrence_defines_is_the_same_beside_inf_and_nan(name: str, seed: int) -> None:
     """Where the recurrence has NaN, such as inf - inf of two rows, the products may have another number."""
     spec = load_text(CASES[name])
