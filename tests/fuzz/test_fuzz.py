@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.naut"))
 SPECIALS = sorted((Path(__file__).parent / "corpus/specials").iterdir())  # wrong with inf or NaN in the inputs
 #: of which each family of structures, and each form, has one
 EACH = (0, 1, 2, 5, 7, 9)
-SEEDS = {
+SEEDS: dict[str, Sequence[int]] = {
     "language": range(40),
     "command-line": range(30),
     "ir": range(12),
@@ -32,7 +33,7 @@ SEEDS = {
     "specials": range(7),  # one of each generator
     **dict.fromkeys(("structures", "large-structures", "forms", "large-forms"), EACH),
 }
-OTHERS = range(6)  # seeds of each other fuzzer
+OTHERS: Sequence[int] = range(6)  # seeds of each other fuzzer
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.gpu] * (n == "device")) for n in sorted(FUZZERS)])

@@ -38,7 +38,7 @@ KINDS = {
     "attention": planted.WARPGROUP, "gemm": planted.WARPGROUP, "cluster": planted.CLUSTER, "warps": planted.WARP,
     "decode": planted.DECODE,
 }  # fmt: skip
-#: kinds that have the same faults, each of which is planted in one of them, in turn
+#: kinds that have the same faults, each of which is planted in one of them, alternately
 ALIKE = ("attention", "gemm")
 ALL = "NAUTILUS_PLANTS" in os.environ
 

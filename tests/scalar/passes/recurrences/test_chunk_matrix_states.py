@@ -320,7 +320,7 @@ def drawn(name: str) -> tuple[Spec, Mapping[str, Array]]:
     "name, length", [(name, length) for n, name in enumerate(CASES) for length in (16, (25, 64)[n % 2])]
 )
 def test_chunks_are_the_recurrence(name: str, length: int) -> None:
-    """A last chunk that is not full, and in turn two full ones or a single one that the steps do not fill.
+    """A last chunk that is not full, and alternately two full ones or a single one that the steps do not fill.
 
     The certificates, whose check takes half of the time, are those of two steps and the same for all lengths.
     """

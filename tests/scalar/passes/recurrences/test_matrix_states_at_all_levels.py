@@ -88,7 +88,7 @@ y[t, h, p] = z[t, h, p] + x[t, h, p]
 #: of which every pass is validated too; those of the others run on the inputs and have their certificates checked, and
 #: what this pass makes of such states is in test_chunk_matrix_states.py
 COMPARED = ("a delta rule", "a gate of each row, in f32")
-#: kinds of inputs; the other specs have one of them, in turn
+#: kinds of inputs; the other specs have one of them, one after another
 KINDS = ("random", "large-logits", "equal")
 LENGTH = 16  # steps of a chunk: there are three chunks, and the last one is not full
 
