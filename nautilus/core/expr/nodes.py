@@ -217,6 +217,7 @@ class Ref:
 
 
 Expr: TypeAlias = Const | Var | Param | Load | Op | Reduce | Ref
+_INNER: frozenset[type] = frozenset((Load, Op, Reduce))  # those that have parts
 
 #: name -> number of arguments.
 OPS: Mapping[str, int] = {f.name: f.arity for f in FUNCTIONS.values()}
@@ -359,7 +360,7 @@ def sizes(e: Expr) -> tuple[tuple[str, object], ...]:
     try:
         return e._sizes
     except AttributeError:
-        found = _merged([sizes(c) for c in children(e)])
+        found = _merged([sizes(c) for c in children(e) if type(c) in _INNER or type(c) is Param])
         object.__setattr__(e, "_sizes", found)
         return found
 
@@ -398,7 +399,8 @@ def rewrite(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
         for k in kids:
             at = id(k)
             if at not in done:
-                if children(k):
+                kind = type(k)
+                if k.args if kind is Op else kind in _INNER and children(k):  # type: ignore[union-attr]
                     push(k)
                 else:  # at once: most nodes are numbers and variables
                     done[at] = rule(k) or k
@@ -452,7 +454,7 @@ def free_vars(e: Expr) -> frozenset[str]:
 
 
 def _free_vars(e: Expr) -> frozenset[str]:
-    inner = _united([free_vars(c) for c in children(e)])
+    inner = _united([free_vars(c) for c in children(e) if type(c) in _INNER or type(c) is Var])
     return inner - {a.name for a in e.axes} if isinstance(e, Reduce) else inner
 
 
@@ -463,7 +465,7 @@ def refs(e: Expr) -> frozenset[str]:
     try:
         return e._refs
     except AttributeError:
-        found = _united([refs(c) for c in children(e)])
+        found = _united([refs(c) for c in children(e) if type(c) in _INNER or type(c) is Ref])
         object.__setattr__(e, "_refs", found)
         return found
 
@@ -475,7 +477,7 @@ def loads(e: Expr) -> tuple[Load, ...]:
     try:
         return e._loads
     except AttributeError:
-        inner = _merged([loads(c) for c in children(e)])
+        inner = _merged([loads(c) for c in children(e) if type(c) in _INNER])
         found = (e, *inner) if isinstance(e, Load) else inner
         object.__setattr__(e, "_loads", found)
         return found

@@ -17,6 +17,7 @@ from dataclasses import field, replace
 from nautilus.core.expr.nodes import Expr, Load, Op, Var
 from nautilus.core.index.sizes import Extent
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import Same, within_compilation
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import Def, rename_axes
@@ -91,9 +92,16 @@ def unify(defs: Sequence[Def], reserved: Iterable[str] = ()) -> Unified:
     _unify_elements(classes, defs)
     names = _names(classes, defs, frozenset(reserved))
     table = {d.name: {a.name: names[classes.find((d.name, a.name))] for a in d.axes} for d in defs}
-    renamed = tuple(rename_axes(d, table[d.name]) for d in defs)
+    renamed = tuple(_renamed(Same(d), tuple(table[d.name].items())) for d in defs)
     extents = {a.name: a.extent for d in renamed for a in d.axes}
     return Unified(renamed, extents, _misaligned(renamed))
+
+
+@within_compilation(1 << 12)
+def _renamed(d: Same, names: tuple[tuple[str, str], ...]) -> Def:
+    """The definition with its axes renamed: most of a group that grows by one have the names that they had before."""
+    made: Def = rename_axes(d.value, dict(names))
+    return made
 
 
 def _align(classes: _Classes, reader: Def, temp: Def, ld: Load) -> None:

@@ -80,6 +80,8 @@ class Def:
 
     def reads(self) -> tuple[Load, ...]:
         """Every distinct load of the value, of the guard and of a position."""
+        if self.guard is None and self.at is None:
+            return loads(self.value)
         extra = () if self.guard is None else loads(self.guard)
         places = (ld for e in self.at or () for ld in loads(e))
         return tuple(dict.fromkeys((*loads(self.value), *extra, *places)))
