@@ -129,7 +129,7 @@ def check(request: Request, *, seed: int = 0, device: str = "auto") -> Report:
         own = replace(one, schedule=v.schedule, assumed=v.assumed)
         changed = replace(one, unaligned=True) if v.name == UNALIGNED else own
         if v.name == APART:
-            changed = replace(own, apart=True, unaligned=found is not None and found.unaligned is not None)
+            changed = replace(own, noncooperative=True, unaligned=found is not None and found.unaligned is not None)
         seconds = clock.left / (len(every) - n)
         checked = check_spec(changed, seed=seed, device=device, seconds=seconds)
         report.outcomes += (replace(o, subject=f"{o.subject} of variant {v.name}") for o in checked.outcomes)

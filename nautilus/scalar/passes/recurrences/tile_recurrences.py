@@ -76,7 +76,8 @@ class TileRecurrences:
 
     One that the schedule plans has the tiles of products of matrices.  Where a later level refuses tiles, those of a
     block that is not spread over a cluster or a team follow, and at last the recurrence stays in memory.  ``strict``:
-    operands of products are not rounded.  ``apart``: there are no teams.  ``always``: they are wherever they may be.
+    operands of products are not rounded.  ``noncooperative``: there are no teams.  ``always``: they are
+    wherever they may be.
     ``steps``: those of a tile of a scan, in place of as many as the rule says (for tests).
     """
 
@@ -84,7 +85,7 @@ class TileRecurrences:
     schedule: Schedule | None = None
     target: str = ""
     strict: bool = False
-    apart: bool = False
+    noncooperative: bool = False
     always: bool = False
     steps: int | None = None
     name = "tile-recurrences"
@@ -98,7 +99,7 @@ class TileRecurrences:
         """The program with its recurrences in tiled form, without the tensors that stay on chip."""
         more: dict[str, Buffer] = {}
         rounds = not self.strict and (self.schedule is None or self.schedule.narrow)
-        teams = None if self.apart or not self.target else _Teams(self.target, rounds, self.always)
+        teams = None if self.noncooperative or not self.target else _Teams(self.target, rounds, self.always)
         planned = () if self.schedule is None else tuple(p.name for p in self.schedule.kernels)
 
         def tiled(k: Kernel) -> Kernel:
