@@ -250,7 +250,7 @@ def _function(d: Any, module: Any, launch: Launch) -> Any:
 
 
 def runs_all_blocks(cubin: bytes, plan: Plan, ordinal: int = 0) -> bool:
-    """Whether the GPU runs all blocks of each cooperative launch of ``plan`` at the same time. Raises ToolchainError."""
+    """Whether the GPU runs all blocks of each cooperative launch of ``plan`` at the same time (or ToolchainError)."""
     d, limit = bindings(), open_device(ordinal).shared_per_block
     handle = check(d, d.cuDeviceGet(ordinal), "opening the GPU")
     check(d, d.cuCtxSetCurrent(check(d, d.cuDevicePrimaryCtxRetain(handle), "opening a context")), "opening a context")

@@ -97,9 +97,14 @@ def _with_noncooperative(
         return found
     loose = request.unaligned or (found is not None and found.unaligned is not None)
     plain = replace(request, lookup=None, variants=1, until=MA_TILE.name, noncooperative=True, unaligned=loose)
-    try:
-        made = compile_one(plain if loose else replace(plain, schedule=schedule, fallbacks=result.context.fallbacks))
-    except REFUSED:
+    alike = replace(plain, schedule=schedule, fallbacks=result.context.fallbacks)
+    made = None
+    for asked in (plain,) if loose else (alike, plain):
+        try:
+            made = made or compile_one(asked)
+        except REFUSED:  # a schedule may not fit to what the planner stores without teams
+            continue
+    if made is None:
         return found
     own = made.context.schedule or schedule
     if found is None:
