@@ -56,19 +56,19 @@ from nautilus.targets.rates import machine
 ROWS = (16, 32, 64)  # positions along the independent axis in a block: those of MMAs
 SLICES = (8, 16, 32, 64)  # columns of a product in a block
 WARPS = (8, 16, 4)  # that divide a product
-DEPTH, WIDTH = 16, 8  # terms and columns of an MMA
+DEPTH = 16  # terms of an MMA
 MATRICES = 1 << 17  # most bytes of matrices in the registers or in the shared memory of a block
 SEPARATES = 11 << 10  # bytes of shared memory that separate rows of matrices and of partial results
 #: Microseconds of a step, and of each time in it that the blocks of a team wait for each other and read memory; on an
-#: H200 2.0 for one product of 16 columns, 2.6 for four, and 4.0 for three in two turns.
+#: H200 2.0 for one product of 16 columns, 2.5 for four, and 4.0 for three in two turns.
 STEP, EXCHANGE = 0.4, 1.4
-WORK = 0.0125  # of each column of a product of 16 rows
+WORK = 0.004  # of each column of a product of 16 rows
 MEMBER = 0.004  # of each block of a team
-#: Of each row where a block has the columns of one MMA, whose results all warps compute, and store to memory: on an
-#: H200 a step of 1 row took 2.3, and one of 16 rows 3.4.
-ALIKE = 0.07
+#: Of each partial result that a thread adds, and of each element that it computes from sums.  On an H200 four products
+#: of 16 rows took 4.4, 3.4, 3.2 and 2.7 a step with 256, 128, 128 and 64 partial results and 8, 8, 4 and 4 elements.
+ADDED, ELEMENT = 0.0075, 0.06
 LOADED = 1.0e5  # bytes that a block loads from the L2 cache in a microsecond
-READ = 2.0e5  # bytes that it reads from shared memory
+READ = 0.8e5  # bytes that it reads from shared memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,8 @@ def _fitting(
     states = max(depths.values()) * rows * 2
     results = rows * max(c for _, c in sums) // 32  # registers of one product in a warp
     time = (states + len(shape.across) * rows * count * 4) / LOADED + MEMBER * count + WORK * total * rows / ROWS[0]
-    time += ALIKE * min(rows, nominal(extent)) if max(tiles.values()) == WIDTH else 0.0
+    own = {c: -(-rows * c // (32 * warps)) for _, c in sums}  # elements of a thread
+    time += ADDED * warps * sum(own[c] for _, c in sums) + ELEMENT * max(own.values())
     if (matrices + states) // (128 * warps) + results > held_registers(warps):
         time += matrices / READ
         if matrices + parts > device.shared or states // (128 * warps) + 2 * results > held_registers(warps):
