@@ -1,7 +1,8 @@
 """The kernel of a recurrence whose products are spread over the blocks of a team (``tile-recurrences``).
 
-The reductions of a step are products of matrices of 16-bit elements, at least one of them: a tensor of the recurrence,
-with an independent axis ``b`` and the contracted one, times a matrix in memory that is the same in all steps::
+The reductions of a step are products of matrices, at least one of them: a tensor of the recurrence, with an independent
+axis ``b`` and the contracted one, times a matrix in memory that is the same in all steps.  Both have elements of 16
+bits, or of f32, which matrix units multiply in parts::
 
     G[b, t, i] sum= h[b, t - 1, j] * U[j, i]
 
@@ -38,6 +39,7 @@ from nautilus.core.expr.products import factors
 from nautilus.core.index.sizes import Extent, as_extent, at_most, blocks, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Store, Update
 from nautilus.scalar.rewriting.recurrence_operands import half, with_operands
@@ -63,6 +65,7 @@ SEPARATES = 11 << 10  # bytes of shared memory that separate rows of matrices an
 #: H200 2.0 for one product of 16 columns, 2.5 for four, and 4.0 for three in two turns.
 STEP, EXCHANGE = 0.4, 1.4
 WORK = 0.004  # of each column of a product of 16 rows
+WORK_PARTS = 0.02  # the same of f32 in parts, judged by its instructions
 MEMBER = 0.004  # of each block of a team
 #: Of each partial result that a thread adds, and of each element that it computes from sums.  On an H200 four products
 #: of 16 rows took 4.4, 3.4, 3.2 and 2.7 a step with 256, 128, 128 and 64 partial results and 8, 8, 4 and 4 elements.
@@ -102,16 +105,17 @@ class Device:
 
 def team_kernel(
     name: str, steps: Steps, stored: Collection[str], taken: Collection[str], device: Device, others: float,
-    rounds: bool = True,
+    rounds: bool = True, parts: bool = True,
 ) -> tuple[Kernel, tuple[Buffer, ...]] | None:  # fmt: skip
     """The kernel of ``steps`` for teams and the tensors that it stores, of which ``stored`` are read elsewhere.
 
     None where a rule of the module docstring does not hold, or where another form takes less than ``others``
-    microseconds a step.  ``rounds``: operands of products may be rounded to 16 bits.
+    microseconds a step.  ``rounds``: operands of products may be rounded to 16 bits; ``parts``: matrix units
+    may multiply f32 in parts.
     """
     steps = without_constant_axes(steps, stored, taken)
     steps = with_operands(steps, taken)[0] if rounds else steps
-    shape = _shape(steps)
+    shape = _shape(steps, parts)
     found = None if shape is None else _team(steps, shape, device)
     if shape is None or found is None or found.microseconds >= others:
         return None
@@ -136,19 +140,20 @@ def rounds_operands(
 class _Shape:
     """``where``: of the tensors of a step.  ``extents``: of the axes that results have, by their names in the kernel.
 
-    ``products``: the terms of each product and the axis of its results.  ``across``: reductions over such an axis.
+    ``products``: the terms of each product, the axis of its results, and the type of its operands.  ``across``:
+    reductions over such an axis.
     """
 
     where: Placement
     extents: Mapping[str, int]
-    products: Mapping[str, tuple[int, str]]
+    products: Mapping[str, tuple[int, str, DType]]
     across: frozenset[str]
 
 
-def _shape(steps: Steps) -> _Shape | None:
+def _shape(steps: Steps, parts: bool = True) -> _Shape | None:
     """The axes of a step; None where a rule of the module docstring does not hold."""
     sums = [d for d in steps.defs if d.op is not None]
-    depths = {d.name: n for d in sums if (n := _depth(steps, d)) is not None}
+    depths = {d.name: found for d in sums if (found := _depth(steps, d, parts)) is not None}
     looped = {a.name for d in sums if d.name in depths for a in d.red}
     where, extents = placement(steps, looped), dict[str, int]()
     for a in (a for d in steps.defs for a in steps.own(d) if a.name not in looped):
@@ -161,7 +166,7 @@ def _shape(steps: Steps) -> _Shape | None:
     memory = {name for name, _ in where.memory}
     if any(results[d.name] or len(d.red) != 1 or d.name in memory for d in sums if d.name in across):
         return None
-    products = {name: (n, results[name][0]) for name, n in depths.items()}
+    products = {name: (n, results[name][0], dtype) for name, (n, dtype) in depths.items()}
     sliced = {axis for axes in results.values() for axis in axes}
     return _Shape(where, extents, products, across) if sliced == set(extents) else None
 
@@ -201,9 +206,10 @@ def _fitting(
     if count == 1:
         return None
     most, at_once = device.multiprocessors // (count * others), 0
-    depths = {name: DEPTH * warps * -(-n // (DEPTH * warps)) for name, (n, _) in shape.products.items()}
-    sums = [(depths[name], tiles[axis]) for name, (_, axis) in shape.products.items()]
-    matrices, total = sum(n * c * 2 for n, c in sums), sum(c for _, c in sums)
+    depths = {name: DEPTH * warps * -(-n // (DEPTH * warps)) for name, (n, *_) in shape.products.items()}
+    sums = [(depths[name], tiles[axis]) for name, (_, axis, _) in shape.products.items()]
+    matrices = sum(n * c * x.bytes for (n, c), (*_, x) in zip(sums, shape.products.values(), strict=True))
+    total = sum(c for _, c in sums)
     parts = 4 * warps * rows * total
     if not most or matrices > MATRICES or parts > device.shared:
         return None
@@ -211,14 +217,17 @@ def _fitting(
         at_once = min(most, blocks(at_most(extent), rows))
     elif groups > most:
         at_once = -(-groups // -(-groups // most))
-    states = max(depths.values()) * rows * 2
+    states = max(depths[name] * x.bytes for name, (*_, x) in shape.products.items()) * rows
     results = rows * max(c for _, c in sums) // 32  # registers of one product in a warp
-    time = (states + len(shape.across) * rows * count * 4) / LOADED + MEMBER * count + WORK * total * rows / ROWS[0]
+    time = (states + len(shape.across) * rows * count * 4) / LOADED + MEMBER * count
+    in_parts = any(x is DType.F32 for *_, x in shape.products.values())
+    time += (WORK_PARTS if in_parts else WORK) * total * rows / ROWS[0]
     own = {c: -(-rows * c // (32 * warps)) for _, c in sums}  # elements of a thread
     time += ADDED * warps * sum(own[c] for _, c in sums) + ELEMENT * max(own.values())
-    if (matrices + states) // (128 * warps) + results > held_registers(warps):
+    held = held_registers(warps, in_parts)
+    if (matrices + states) // (128 * warps) + results > held:
         time += matrices / READ
-        if matrices + parts > device.shared or states // (128 * warps) + 2 * results > held_registers(warps):
+        if matrices + parts > device.shared or states // (128 * warps) + 2 * results > held:
             return None
     return Team(lanes, rows, tiles, warps, count, at_once, time)
 
@@ -232,15 +241,17 @@ def _exchanges(steps: Steps) -> int:
     return max(sums.values(), default=0)
 
 
-def _depth(steps: Steps, d: Def) -> int | None:
-    """The terms of the product that ``d`` is (module docstring); None where it is none."""
+def _depth(steps: Steps, d: Def, parts: bool) -> tuple[int, DType] | None:
+    """The terms and the type of the product that ``d`` is (module docstring); None where it is none."""
     kept = {a.name for a in steps.own(d)} - {a.name for a in d.red}
     if d.op != "sum" or len(d.red) != 1 or not isinstance(d.red[0].extent, int):
         return None
-    red, parts = d.red[0].name, [half(f) for f in factors(d.value)]
-    if len(parts) != 2 or None in parts:
+    red, found = d.red[0].name, [half(f) or _single(f) for f in factors(d.value)]
+    if len(found) != 2 or None in found:
         return None
-    left, right = sorted((ld for ld in parts if ld is not None), key=lambda ld: ld.buffer not in steps.names)
+    left, right = sorted((ld for ld in found if ld is not None), key=lambda ld: ld.buffer not in steps.names)
+    if left.dtype is DType.F32 and not parts:
+        return None
     if left.dtype is not right.dtype or left.buffer not in steps.names or right.buffer in steps.names:
         return None
     rows = free_vars(left) == {red} | steps.outer and all(
@@ -248,7 +259,12 @@ def _depth(steps: Steps, d: Def) -> int | None:
     )
     plain = d.guard is None or (not loads(d.guard) and free_vars(d.guard) == {steps.step.var})
     same = free_vars(right) == {red} | kept and not any(loads(e) for e in right.index)
-    return d.red[0].extent if rows and same and plain else None
+    return (d.red[0].extent, left.dtype) if rows and same and plain else None
+
+
+def _single(e: Expr) -> Load | None:
+    """The element of f32 that ``e`` is."""
+    return e if isinstance(e, Load) and e.dtype is DType.F32 else None
 
 
 class _TeamEmitter(Emitter):
