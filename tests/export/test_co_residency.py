@@ -54,10 +54,11 @@ DEVICES = [({}, True), ({"MULTIPROCESSORS": "1"}, False), ({"ALONE": "1"}, False
 
 @pytest.fixture(autouse=True, scope="module")
 def small_teams() -> Iterator[None]:
-    """Teams of two blocks, however short the steps are."""
+    """Teams of two blocks of four warps, however short the steps are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recurrence_teams, "STEP", -99.0)
         patch.setattr(recurrence_teams, "SLICES", (32,))
+        patch.setattr(recurrence_teams, "WARPS", (4,))
         yield
 
 

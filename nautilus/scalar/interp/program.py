@@ -398,7 +398,7 @@ def _only(value: Array, live: Array, axis: int) -> tuple[Array, Array]:
     """``value`` at the one position along ``axis`` that is ``live``, and whether there is one."""
     value, live = np.broadcast_arrays(value, live)
     found = np.take_along_axis(value, live.argmax(axis=axis, keepdims=True), axis)
-    return found, live.any(axis=axis, keepdims=True)
+    return found, np.asarray(live.any(axis=axis, keepdims=True))
 
 
 def _flat(at: tuple[Any, ...], value: Array, live: Array | None) -> tuple[tuple[Array, ...], Array, Array | None]:
