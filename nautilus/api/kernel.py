@@ -54,7 +54,7 @@ class Kernel:
         self._driver, self._library = driver, library
         self._functions: dict[int, dict[str, int]] = {}  # context -> kernel -> handle
         self._cooperative = [_cooperative(v) for v in manifest["variants"]]
-        self._fitting: dict[int, tuple[bool, ...]] = {}  # context -> the variants that its device runs
+        self._resident: dict[int, tuple[bool, ...]] = {}  # context -> the variants that its device runs
         self.inputs = tuple(t for t in manifest["tensors"] if t["role"] == "input")
         self.outputs = tuple(t for t in manifest["tensors"] if t["role"] == "output")
 
@@ -163,22 +163,23 @@ class Kernel:
 
         d = self.driver
         context = int(check(d, d.cuCtxGetCurrent(), "asking for the context"))
-        if context not in self._fitting:
-            self._fitting[context] = tuple(all(map(self._fits, launches)) for launches in self._cooperative)
-        fitting = self._fitting[context]
-        found = variant_of(self.manifest, numbers, address, fitting)
-        if not all(fitting) and not fitting[self.manifest["variants"].index(found)]:
+        if context not in self._resident:
+            self._resident[context] = tuple(all(map(self._is_co_resident, launches)) for launches in self._cooperative)
+        resident = self._resident[context]
+        found = variant_of(self.manifest, numbers, address, resident)
+        if not all(resident) and not resident[self.manifest["variants"].index(found)]:
             need = " and ".join(f"all {prod(a['grid'])} blocks of {a['kernel']}" for a in _cooperative(found))
             raise ToolchainError("launch", f"{self.manifest['name']} needs {need} at the same time, unlike the device")
         return found
 
-    def _fits(self, about: Mapping[str, Any]) -> bool:
+    def _is_co_resident(self, about: Mapping[str, Any]) -> bool:
         """Whether the current device runs all blocks of a cooperative launch at the same time."""
-        from nautilus.runtime.device import blocks_together, check
+        from nautilus.runtime.device import check, co_resident_blocks
 
         d, function = self.driver, self._loaded()[about["kernel"]]
         device = int(check(d, d.cuCtxGetDevice(), "asking for the device"))
-        return blocks_together(d, device, function, prod(about["block"]), about["shared"]) >= int(prod(about["grid"]))
+        found = co_resident_blocks(d, device, function, prod(about["block"]), about["shared"])
+        return found >= int(prod(about["grid"]))
 
     def _check_device(self, name: str, v: View) -> None:
         from nautilus.runtime.device import check

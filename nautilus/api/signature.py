@@ -41,7 +41,7 @@ def value(e: Any, numbers: Mapping[Any, Number]) -> Any:
     ``numbers``: of scalars by name, and what a device or a call adds, by pairs such as ``("address", name)``.
     """
     if isinstance(e, list):
-        if e[0] in ("address", "fits"):
+        if e[0] in ("address", "co_resident"):
             return numbers[tuple(e)]
         return _OPS[e[0]](*(value(a, numbers) for a in e[1:]))
     return numbers[e] if isinstance(e, str) else e
@@ -49,12 +49,12 @@ def value(e: Any, numbers: Mapping[Any, Number]) -> Any:
 
 def variant_of(
     manifest: Mapping[str, Any], numbers: Mapping[str, Number], address: Mapping[str, int],
-    fitting: Sequence[bool] = (),
+    co_resident: Sequence[bool] = (),
 ) -> Mapping[str, Any]:  # fmt: skip
-    """The variant that a launch runs. ``address``: of every tensor; ``fitting``: the variants that the device runs."""
+    """The variant that a launch runs. ``address``: of every tensor; ``co_resident``: those that the device runs."""
     known: dict[Any, Number] = {**numbers}
     known |= {("address", name): at for name, at in address.items()}
-    known |= {("fits", n): fits for n, fits in enumerate(fitting)}
+    known |= {("co_resident", n): resident for n, resident in enumerate(co_resident)}
     found = manifest["dispatch"]
     while not isinstance(found, int):
         found = found["then"] if value(found["if"], known) else found["else"]

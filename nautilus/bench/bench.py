@@ -209,8 +209,8 @@ def _opened(
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import build
 
-    plan = plan_of(launched_here(result, scalars), scalars)
     built = cubin or build(result.cuda_module, result.context.arch)
+    plan = plan_of(launched_here(result, scalars, built), scalars)
     with Session(built.data, plan, result.context.arch) as session:
         session.upload(raw, scalars)
         yield session, built
@@ -242,7 +242,7 @@ def _beside(session: Any, spec: Spec, scalars: Scalars, build: Build | None) -> 
     if built is None:
         raise InputError("the kernel of fixed sizes was not built")
     shared = {t.name: session.address(t.name) for t in spec.inputs}
-    plan = plan_of(launched_here(result, scalars), scalars)
+    plan = plan_of(launched_here(result, scalars, built), scalars)
     with Session(built.data, plan, result.context.arch, shared=shared) as other:
         other.upload({}, scalars)
         yield [_contender(FIXED, other)]
@@ -328,11 +328,11 @@ def _compared(known: References | None) -> str | None:
     return "sampled rows in float64" + ("" if known.whole is None else ", all elements in float64")
 
 
-def _at(result: Result, scalars: Scalars) -> MemModule:
+def _at(result: Result, scalars: Scalars, built: Compiled) -> MemModule:
     """The MA-tile IR that runs, at its runtime sizes and strides."""
     from nautilus.runtime.execute import launched_here
 
-    module = launched_here(result, scalars)
+    module = launched_here(result, scalars, built)
     sizes = {p.name: int(scalars[p.name]) for p in module.params if p.name in scalars and not p.dtype.is_float}
     return at_sizes(module, sizes)
 
@@ -366,7 +366,7 @@ def _about(
             n: b.relative if isfinite(b.relative) else None for n, b in ({} if known is None else known.bounds).items()
         },
         "cuda_sha256": hashlib.sha256(result.cuda.encode()).hexdigest(),
-        "predicted_us": round(estimate(_at(result, scalars), result.context.arch).seconds * 1e6, 2),
+        "predicted_us": round(estimate(_at(result, scalars, built), result.context.arch).seconds * 1e6, 2),
         "resources": [r.as_dict() for r in built.resources],
         "schedule": json.loads(schedule.to_json()) if schedule is not None else None,
         "conventions": "flop: 2 for each needed multiply-add of a sum of products; bytes: inputs and outputs once",

@@ -70,8 +70,8 @@ def opened(result: Result, cubin: Compiled | None = None, sizes: Mapping[str, in
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import build
 
-    module = launched_here(result, sizes or {})
-    plan = plan_of(module, sizes)
     built = cubin or build(result.cuda_module, result.context.arch)
+    module = launched_here(result, sizes or {}, built)
+    plan = plan_of(module, sizes)
     with Session(built.data, plan, result.context.arch) as session:
         yield Runner(session, plan, module)

@@ -15,7 +15,7 @@ from nautilus.core.errors import NautilusError
 from nautilus.driver import Request, compile_checked, compile_file
 from nautilus.passes.dumps import stage_of
 from nautilus.passes.selection.variants import GENERAL, UNALIGNED
-from nautilus.passes.selection.with_variants import APART
+from nautilus.passes.selection.with_variants import NONCOOPERATIVE
 
 _SECONDS = 30.0  # time of a check; outcomes of what is left out then are "skip"
 _OF_VARIANTS = 0.4  # the share of that for all variants together, where there are some
@@ -128,8 +128,8 @@ def check(request: Request, *, seed: int = 0, device: str = "auto") -> Report:
             continue
         own = replace(one, schedule=v.schedule, assumed=v.assumed)
         changed = replace(one, unaligned=True) if v.name == UNALIGNED else own
-        if v.name == APART:
-            changed = replace(own, apart=True, unaligned=found is not None and found.unaligned is not None)
+        if v.name == NONCOOPERATIVE:
+            changed = replace(own, noncooperative=True, unaligned=found is not None and found.unaligned is not None)
         seconds = clock.left / (len(every) - n)
         checked = check_spec(changed, seed=seed, device=device, seconds=seconds)
         report.outcomes += (replace(o, subject=f"{o.subject} of variant {v.name}") for o in checked.outcomes)

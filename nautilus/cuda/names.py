@@ -54,7 +54,7 @@ _LOCALS = _words("""
     lane warp block smem shared r k m n stage lane_row word other first part bad partial tile_counter status plan
     attribute config sizes strides box map blocks tensors arguments encode_map EncodeTiled CUresult CUtensorMap Plan
     prepare launch kernel_handles code open_kernels fprintf head own most team_phase
-    fits run_together
+    co_resident is_co_resident
 """)
 
 _FUNCTIONS = frozenset(name for f in FUNCTIONS.values() if isinstance(f.c, Call) for name in f.c.names)

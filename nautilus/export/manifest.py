@@ -12,7 +12,7 @@
     workspace := {bytes: extent, alignment, temps: {name: offset}, counter: offset | null}
     map       := {name, tensor, dtype, sizes: [extent...], strides: [extent...], box: [int...], swizzle, promotion}
                                                                -- innermost axis first; strides in bytes
-    condition := value | "scalar" | ["address", "tensor"] | ["fits", int] | [op, condition...]
+    condition := value | "scalar" | ["address", "tensor"] | ["co_resident", int] | [op, condition...]
     launch    := {kernel, grid, block, cluster, shared, programmatic, cooperative, parameters: [[kind, name]...]}
     extent    := int | "scalar" | [op, extent, extent]         -- add sub mul floordiv mod min max
 
@@ -20,8 +20,8 @@ A launch runs one variant, which the conditions of the dispatch choose by sizes,
 blocks of a ``cooperative`` launch run at the same time, or it fails: the device has the attribute
 CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, and its number of multiprocessors times the result of
 cuOccupancyMaxActiveBlocksPerMultiprocessor, after the shared memory was allowed, is at least that of blocks.
-``["fits", n]``: the device runs all cooperative launches of variant ``n``.  A manifest of one variant does not ask; its
-loader refuses other devices.
+``["co_resident", n]``: the device runs all cooperative launches of variant ``n``.  A manifest of one variant does not
+ask; its loader refuses other devices.
 
 The kinds of parameters are ``tensor`` and ``temp`` (an address), ``scalar`` (its value), ``map`` (the 128 bytes that
 cuTensorMapEncodeTiled makes) and ``counter`` (the address of a 4-byte word that is 0 before the first launch; every
@@ -53,7 +53,7 @@ from nautilus.cuda.ops.tile_scheduler import uses_counter
 from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 
-FORMAT = 3
+FORMAT = 4
 
 
 def manifest(choice: Choice, cubin: bytes) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def dispatch(choice: Choice) -> Any:
 def _tree(choice: Choice, tree: Dispatch) -> Any:
     if isinstance(tree, int):
         last = len(choice.modules) - 1
-        return {"if": ["fits", tree], "then": tree, "else": last} if tree in choice.waiting else tree
+        return {"if": ["co_resident", tree], "then": tree, "else": last} if tree in choice.waiting else tree
     if isinstance(tree, Threshold):
         asked: list[Any] = ["le", tree.size, tree.most]
     else:

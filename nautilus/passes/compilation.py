@@ -14,7 +14,7 @@ from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.schedule.dispatch import Dispatch, SizeFact, chosen, leaves
 from nautilus.core.types import DType
 from nautilus.cuda.host.choice import Choice
-from nautilus.cuda.host.together import blocks_of, need, waiting
+from nautilus.cuda.host.co_residency import need, waiting
 from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.passes.dumps import stage_of
@@ -44,8 +44,8 @@ class Request:
     ``variants``: the most schedules among which the launcher chooses by runtime sizes; with more than one, a variant
     for tensors that are not aligned, and one that needs no blocks at the same time, join them.  ``unaligned``: strides
     that are given at launch, and the addresses of their tensors, are not promised to be multiples of 16 bytes.
-    ``apart``: no kernel needs all its blocks at the same time.  ``assumed``: facts about runtime sizes beside those of
-    the spec.  ``verified``: the verifier runs after every pass; not where the schedule alone is the result.
+    ``noncooperative``: no kernel needs all its blocks at the same time.  ``assumed``: facts about runtime sizes beside
+    those of the spec.  ``verified``: the verifier runs after every pass; not where the schedule alone is the result.
     ``verified_later``: it runs after the last one, and after the others when the result is used.  ``verified_stages``:
     it runs after the last pass of each stage, and after the others where it refuses that or a pass fails.  ``refused``:
     plans that ptxas refused, which are not tried again.  ``unpriced``: passes that run wherever they may, whatever they
@@ -67,7 +67,7 @@ class Request:
     name: str = ""
     variants: int = 1
     unaligned: bool = False
-    apart: bool = False
+    noncooperative: bool = False
     assumed: tuple[SizeFact, ...] = ()
     verified: bool = True
     verified_later: bool = False
@@ -92,7 +92,7 @@ class Request:
         known = self.decided if self.schedule is None else self.schedule
         return Context(
             self.arch, self.precision, dict(self.dims), known, fallbacks=self.fallbacks,
-            keep_runtime=self.keep_runtime, unaligned=self.unaligned, apart=self.apart,
+            keep_runtime=self.keep_runtime, unaligned=self.unaligned, noncooperative=self.noncooperative,
             assumed=tuple(f.text for f in self.assumed), unpriced=self.unpriced,
         )  # fmt: skip
 
@@ -122,25 +122,29 @@ class Prediction:
     general: float
 
 
+#: Whether the device runs all blocks of each cooperative launch of a module at the same time.
+CoResident: TypeAlias = Callable[[MemModule], bool]
+
+
 @dataclass(frozen=True)
 class Variants:
     """What the launcher chooses from. ``dispatch`` numbers ``sized``; ``points``: the predictions that it rests on.
 
     ``unaligned``: the variant for strides and addresses that are not multiples of 16 bytes;
-    None where no tensor has such strides.  ``apart``: the variant whose blocks do not wait for each other; None where
-    those of no variant do.
+    None where no tensor has such strides.  ``noncooperative``: the variant whose blocks do not wait for each other;
+    None where those of no variant do.
     """
 
     sized: tuple[Variant, ...]
     dispatch: Dispatch
     points: tuple[Prediction, ...]
     unaligned: Variant | None = None
-    apart: Variant | None = None
+    noncooperative: Variant | None = None
 
     @property
     def all(self) -> tuple[Variant, ...]:
         """All variants, those for unaligned inputs and without teams last."""
-        return (*self.sized, *(v for v in (self.unaligned, self.apart) if v is not None))
+        return (*self.sized, *(v for v in (self.unaligned, self.noncooperative) if v is not None))
 
     def text(self) -> list[str]:
         """A line for each leaf of the dispatch, and for the variant of unaligned tensors: the variant and when."""
@@ -149,23 +153,24 @@ class Variants:
         if self.unaligned is not None:
             lines.insert(0, f"{self.unaligned.name} where a stride or an address is not a multiple of 16 bytes, else")
         needs = [need(v.module) for v in self.all]
-        if self.apart is not None:
+        if self.noncooperative is not None:
             where = " or ".join(dict.fromkeys(filter(None, needs)))
-            lines.insert(0, f"{self.apart.name} where the device does not run {where}, else")
+            lines.insert(0, f"{self.noncooperative.name} where the device does not run {where}, else")
         return lines
 
-    def launched(self, numbers: Mapping[str, Any], together: int | None = None) -> MemModule:
+    def launched(self, numbers: Mapping[str, Any], co_resident: CoResident | None = None) -> MemModule:
         """The module that the launcher chooses for aligned addresses and ``numbers``, which are sizes and strides.
 
-        ``together``: how many blocks of a kernel with teams the device runs at the same time; None: any number.
+        ``co_resident``: what the device answers; None: it runs every variant.
         """
         strides = [p for p in self.sized[0].module.params if p.dtype is DType.I64 and p.multiple > 1]
         if self.unaligned is not None and any(int(numbers[p.name]) % p.multiple for p in strides):
             found = self.unaligned.module
         else:
             found = self.sized[chosen(self.dispatch, numbers)].module
-        fits = self.apart is None or together is None or all(blocks_of(k) <= together for k in waiting(found))
-        return found if fits or self.apart is None else self.apart.module
+        if self.noncooperative is None or co_resident is None or not waiting(found) or co_resident(found):
+            return found
+        return self.noncooperative.module
 
 
 @dataclass
@@ -202,18 +207,18 @@ class Result:
         whole, found = self.modules["ma-tile"], self.variants
         if found is None:
             return Choice.of(whole)
-        unaligned, apart = (None if v is None else v.module for v in (found.unaligned, found.apart))
-        return Choice(tuple(v.module for v in found.sized), found.dispatch, whole, unaligned, apart)
+        unaligned, noncooperative = (None if v is None else v.module for v in (found.unaligned, found.noncooperative))
+        return Choice(tuple(v.module for v in found.sized), found.dispatch, whole, unaligned, noncooperative)
 
-    def launched(self, sizes: Mapping[str, Any], together: int | None = None) -> MemModule:
+    def launched(self, sizes: Mapping[str, Any], co_resident: CoResident | None = None) -> MemModule:
         """The MA-tile module that the launcher chooses at ``sizes``, which has strides too.
 
-        ``together``: as for :meth:`Variants.launched`.
+        ``co_resident``: as for :meth:`Variants.launched`.
         """
         if self.variants is None:
             module: MemModule = self.modules["ma-tile"]
             return module
-        return self.variants.launched(sizes, together)
+        return self.variants.launched(sizes, co_resident)
 
     @property
     def cuda_module(self) -> CudaModule:

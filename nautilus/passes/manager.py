@@ -51,7 +51,8 @@ class Context:
     """The options of a compilation besides its input. Passes and lowerings take fields by name.
 
     ``spec``: the Spec, if the compilation starts from one.  ``trial``: the planner follows its rules alone.
-    ``keep_runtime``, ``unaligned``, ``apart``, ``unpriced``: as in a Request.  ``assumed``: facts about sizes, as text.
+    ``keep_runtime``, ``unaligned``, ``noncooperative``, ``unpriced``: as in a Request.  ``assumed``: facts about sizes,
+    as text.
     ``integers``: ranges of integer inputs, where the compilation starts from a dump.
     """
 
@@ -65,7 +66,7 @@ class Context:
     trial: bool = False
     keep_runtime: bool = False
     unaligned: bool = False
-    apart: bool = False
+    noncooperative: bool = False
     assumed: tuple[str, ...] = ()
     unpriced: frozenset[str] = frozenset()
     integers: Mapping[str, tuple[int, int]] = field(default_factory=dict)

@@ -89,7 +89,7 @@ def check(driver: Any, result: tuple[Any, ...], doing: str = "") -> Any:
     raise ToolchainError("CUDA driver", f"{what}{name}" + (f": {hint}" if hint else ""))
 
 
-def blocks_together(driver: Driver, ordinal: int, function: int, threads: int, shared: int) -> int:
+def co_resident_blocks(driver: Driver, ordinal: int, function: int, threads: int, shared: int) -> int:
     """How many blocks of a kernel device ``ordinal`` runs at the same time, in a cooperative launch; 0: none.
 
     ``function``: its handle, after its shared memory was allowed.  Raises ToolchainError.

@@ -222,16 +222,18 @@ def run(
     return {s.name: np.asarray(found[s.name]) for s in signature.outputs}
 
 
-def launched_here(result: Result, scalars: Mapping[str, Number]) -> MemModule:
+def launched_here(result: Result, scalars: Mapping[str, Number], cubin: Compiled) -> MemModule:
     """The module of ``result`` that the GPU of this machine launches at ``scalars``, which has sizes and strides.
 
-    Each multiprocessor is taken to run one block, before there is a kernel to ask about.  So the variant for small
-    devices may be chosen where the launcher, which asks for the occupancy, takes the other one.
+    Like the launcher, it asks the GPU about the kernels of ``cubin``.  Raises ToolchainError.
     """
-    from nautilus.runtime.device import open_device
 
-    asks = result.variants is not None and result.variants.apart is not None
-    return result.launched(scalars, open_device().multiprocessors if asks else None)
+    def co_resident(module: MemModule) -> bool:
+        from nautilus.runtime.launch import runs_all_blocks
+
+        return runs_all_blocks(cubin.data, plan_of(module, scalars))
+
+    return result.launched(scalars, co_resident)
 
 
 def run_cuda(
@@ -242,10 +244,10 @@ def run_cuda(
     from nautilus.runtime.nvrtc import build
 
     open_device()  # a missing device is an error before the slow compilation
-    module = launched_here(result, scalars)
-    plan = plan_of(module, scalars)
     arch = result.context.arch
     built = cubin or build(result.cuda_module, arch)
+    module = launched_here(result, scalars, built)
+    plan = plan_of(module, scalars)
     given = at_capacity(module, inputs, runtime_sizes(module, scalars))
     raw = {a.name: storage_array(given[a.name], a.dtype) for a in plan.by_role("input")}
     outputs = run_plan(built.data, plan, arch, raw, scalars)

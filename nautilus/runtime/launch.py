@@ -24,7 +24,7 @@ from nautilus.core.numerics import Array, storage_array, storage_numpy
 from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 from nautilus.runtime.cuda_driver import MAP_PROMOTIONS, MAP_SWIZZLES, MAP_TYPES, MAX_DYNAMIC_SHARED
-from nautilus.runtime.device import Device, bindings, blocks_together, check, open_device, runs_on
+from nautilus.runtime.device import Device, bindings, check, co_resident_blocks, open_device, runs_on
 from nautilus.runtime.prepared import Prepared, cells_of, step
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
 
@@ -111,17 +111,13 @@ class Session:
         d = self.driver
         self._module = check(d, d.cuModuleLoadData(cubin), "loading the kernel")
         for launch in self.plan.launches:
-            name = launch.kernel
-            function = check(d, d.cuModuleGetFunction(self._module, name.encode()), f"looking up {name}")
-            if launch.smem > SMEM_WITHOUT_OPT_IN:
-                if launch.smem > self.device.shared_per_block:
-                    limit = self.device.shared_per_block
-                    message = f"{name} needs {launch.smem} bytes of shared memory; the GPU has {limit}"
-                    raise ToolchainError("CUDA driver", message)
-                check(d, d.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED, launch.smem), f"preparing {name}")
-            self._functions[name] = function
+            name, limit = launch.kernel, self.device.shared_per_block
+            if launch.smem > limit:
+                message = f"{name} needs {launch.smem} bytes of shared memory; the GPU has {limit}"
+                raise ToolchainError("CUDA driver", message)
+            function = self._functions[name] = _function(d, self._module, launch)
             if launch.cooperative:
-                self._check_together(launch, int(function))
+                self._check_co_resident(launch, int(function))
         self._buffers.update({a.name: self._shared[a.name] for a in self.plan.arguments if a.name in self._shared})
         for a in self.plan.by_role("input", "output", "temp"):
             if a.name in self._shared:
@@ -135,9 +131,9 @@ class Session:
                 self._maps[(launch.kernel, m.name)] = encode(d, m, int(self._buffers[m.buffer]))
         self.poison()
 
-    def _check_together(self, launch: Launch, function: int) -> None:
+    def _check_co_resident(self, launch: Launch, function: int) -> None:
         """Raise ToolchainError where the device does not run all blocks of ``launch`` at the same time."""
-        found = blocks_together(self.driver, self._ordinal, function, prod(launch.block), launch.smem)
+        found = co_resident_blocks(self.driver, self._ordinal, function, prod(launch.block), launch.smem)
         if prod(launch.grid) > found:
             need = f"{launch.kernel} needs all of its {prod(launch.grid)} blocks at the same time"
             raise ToolchainError("CUDA driver", f"{need}; the GPU runs {found}")
@@ -242,6 +238,35 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _function(d: Any, module: Any, launch: Launch) -> Any:
+    """The handle of the kernel of ``launch``, with its shared memory allowed."""
+    name = launch.kernel
+    found = check(d, d.cuModuleGetFunction(module, name.encode()), f"looking up {name}")
+    if launch.smem > SMEM_WITHOUT_OPT_IN:
+        check(d, d.cuFuncSetAttribute(found, MAX_DYNAMIC_SHARED, launch.smem), f"preparing {name}")
+    return found
+
+
+def runs_all_blocks(cubin: bytes, plan: Plan, ordinal: int = 0) -> bool:
+    """Whether the GPU runs all blocks of each cooperative launch of ``plan`` at the same time (or ToolchainError)."""
+    d, limit = bindings(), open_device(ordinal).shared_per_block
+    handle = check(d, d.cuDeviceGet(ordinal), "opening the GPU")
+    check(d, d.cuCtxSetCurrent(check(d, d.cuDevicePrimaryCtxRetain(handle), "opening a context")), "opening a context")
+    module = check(d, d.cuModuleLoadData(cubin), "loading the kernels")
+
+    def runs(launch: Launch) -> bool:
+        if launch.smem > limit:
+            return False
+        function = int(_function(d, module, launch))
+        return prod(launch.grid) <= co_resident_blocks(d, ordinal, function, prod(launch.block), launch.smem)
+
+    try:
+        return all(runs(x) for x in plan.launches if x.cooperative)
+    finally:
+        d.cuModuleUnload(module)
+        d.cuDevicePrimaryCtxRelease(handle)
 
 
 def encode(driver: Any, m: TensorMap, base: int) -> Array:

@@ -33,12 +33,13 @@ SCATTER_BYTES = 33792  # bytes of a scatter that a block combines in shared memo
 VECTOR_BYTES = 16  # bytes of the widest access of a thread, and the alignment of the rows that copy units read
 
 
-def held_registers(warps: int) -> int:
+def held_registers(warps: int, parts: bool = False) -> int:
     """Registers of a thread for operands that stay in them, in a block of ``warps`` that has a multiprocessor alone.
 
-    Eleven of sixteen: the others hold what the block computes.
+    Eleven of sixteen, and seven where products split their operands in ``parts``: the others hold what the block
+    computes.
     """
-    return min(THREAD_REGISTERS + 1, SM_REGISTERS // (WARP * warps)) * 11 // 16
+    return min(THREAD_REGISTERS + 1, SM_REGISTERS // (WARP * warps)) * (7 if parts else 11) // 16
 
 
 def limits(target: str) -> Limits:

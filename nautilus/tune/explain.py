@@ -19,7 +19,7 @@ from nautilus.core.schedule.mapping import is_fused_into_consumer
 from nautilus.core.text.words import counted
 from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.roofline import Roofline, roofline
-from nautilus.cuda.host.together import need
+from nautilus.cuda.host.co_residency import need
 from nautilus.driver import Request, Result, compile_checked, compile_file
 from nautilus.passes.compilation import Variants
 from nautilus.passes.manager import steps

@@ -36,9 +36,9 @@ TYPES = {"f64": ctypes.c_double, "f32": ctypes.c_float, "i64": ctypes.c_int64, "
 
 
 def value(extent: Any, scalars: Mapping[Any, Any]) -> Any:
-    """The number of an extent or of a condition of the manifest; other facts are those of pairs as ``("fits", 0)``."""
+    """The number of an extent or a condition of the manifest; other facts are of pairs as ``("co_resident", 0)``."""
     if isinstance(extent, list):
-        if extent[0] in ("address", "fits"):
+        if extent[0] in ("address", "co_resident"):
             return scalars[tuple(extent)]
         return OPS[extent[0]](*(value(part, scalars) for part in extent[1:]))
     return scalars[extent] if isinstance(extent, str) else extent
@@ -87,9 +87,10 @@ class Kernel:
             if launch["shared"] > 48 * 1024:
                 check(driver.cuFuncSetAttribute(function, key, launch["shared"]))
             self.functions[launch["kernel"]] = function
-        self.fits = [all(map(self._fits, variant["launches"])) for variant in self.manifest["variants"]]
+        variants = self.manifest["variants"]
+        self.co_resident = [all(map(self._is_co_resident, variant["launches"])) for variant in variants]
 
-    def _fits(self, launch: Mapping[str, Any]) -> bool:
+    def _is_co_resident(self, launch: Mapping[str, Any]) -> bool:
         """Whether the device of the context runs a launch: all blocks of a cooperative one run at the same time."""
         if not launch["cooperative"]:
             return True
@@ -105,11 +106,11 @@ class Kernel:
     def variant(self, tensors: Mapping[str, int], scalars: Mapping[str, Any]) -> Any:
         """What a launch at these sizes, strides and addresses runs on the device. Raises ValueError where it cannot."""
         known = {**scalars, **{("address", name): at for name, at in tensors.items()}}
-        known |= {("fits", n): fits for n, fits in enumerate(self.fits)}
+        known |= {("co_resident", n): resident for n, resident in enumerate(self.co_resident)}
         found = self.manifest["dispatch"]
         while not isinstance(found, int):
             found = found["then"] if value(found["if"], known) else found["else"]
-        if not self.fits[found]:
+        if not self.co_resident[found]:
             raise ValueError("the device does not run all blocks of a cooperative launch at the same time")
         return self.manifest["variants"][found]
 

@@ -142,7 +142,7 @@ def test_strides_and_addresses_choose_the_variant_of_unaligned_tensors(loader: M
     found = manifest(result.choice, b"")
     assert [t["alignment"] for t in found["tensors"]] == [2, 16]
     kernel = object.__new__(loader.Kernel)
-    kernel.manifest, kernel.fits = found, [True] * len(found["variants"])
+    kernel.manifest, kernel.co_resident = found, [True] * len(found["variants"])
     for address, stride, unaligned in ((64, 64, False), (66, 64, True), (64, 65, True), (64, 72, False)):
         tensors, numbers = {"X": address, "Y": 256}, {"M": 8, "X_stride0": stride}
         assert kernel.variant(tensors, numbers) == variant_of(found, numbers, tensors)

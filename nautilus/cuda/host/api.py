@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nautilus.core.records import dataclass
+from nautilus.cuda.host.co_residency import RUNTIME as RUNTIME_CO_RESIDENCY
+from nautilus.cuda.host.co_residency import CoResidency
 from nautilus.cuda.host.encode import LOOK_UP
-from nautilus.cuda.host.together import RUNTIME as RUNTIME_TOGETHER
-from nautilus.cuda.host.together import Together
 from nautilus.ma_tile.ir.ops import MemKernel
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
 
@@ -45,13 +45,13 @@ class Start:
 class Api:
     """``plan_fields`` and ``open``: what a plan holds besides, and the lines that fill it.
 
-    ``together``: whether a device runs all blocks of a launch at the same time.
+    ``co_residency``: whether a device runs all blocks of a launch at the same time.
     """
 
     find_encode: str
     allow_shared: Callable[[str, int], list[str]]
     launch: Callable[[Start], list[str]]
-    together: Together
+    co_residency: CoResidency
     plan_fields: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
 
@@ -95,4 +95,4 @@ def _launch_with(s: Start, given: str) -> list[str]:
     ]
 
 
-RUNTIME = Api(LOOK_UP, _allow_shared, _launch, RUNTIME_TOGETHER)
+RUNTIME = Api(LOOK_UP, _allow_shared, _launch, RUNTIME_CO_RESIDENCY)

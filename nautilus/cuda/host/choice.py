@@ -14,7 +14,7 @@ A variant that was compiled under facts about sizes is launched only where the c
 One more variant may be for unaligned tensors.  It is launched where an address, or a stride that is given at launch, is
 not a multiple of 16 bytes.  The last variant may be one that every device runs.  It is launched in the place of a
 variant whose blocks wait for each other, where the device does not run all of them at the same time
-(:mod:`.together`).  The scratch memory of both counts at all sizes, because the function for scratch memory gets
+(:mod:`.co_residency`).  The scratch memory of both counts at all sizes, because the function for scratch memory gets
 neither addresses nor a device.
 
 The plan of several variants begins with the number of its variant; after the first :data:`PLAN_HEAD` bytes lies the
@@ -34,9 +34,9 @@ from nautilus.core.schedule.dispatch import Dispatch, Leaf, Range, SizeFact, Thr
 from nautilus.core.types import DType
 from nautilus.cuda.host.api import RUNTIME
 from nautilus.cuda.host.capacity import hosted
+from nautilus.cuda.host.co_residency import CO_RESIDENT, waiting
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.launcher import PLAN_HEAD, argument_names, declarations, internal, parameters, plan_bytes
-from nautilus.cuda.host.together import FITS, waiting
 from nautilus.cuda.host.workspace import ALIGNMENT, larger, workspace_bytes, workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir.ops import MemModule
@@ -47,15 +47,15 @@ class Choice:
     """The variants of one spec, and which of them a launch runs.
 
     ``sized``: those that ``dispatch`` numbers; ``whole``: the module that serves all sizes, whose name and arguments
-    the public functions have; ``unaligned``: for strides and addresses that are no multiples of 16 bytes.  ``apart``:
-    for devices that do not run all blocks of another one at the same time.
+    the public functions have; ``unaligned``: for strides and addresses that are no multiples of 16 bytes.
+    ``noncooperative``: for devices that do not run all blocks of another one at the same time.
     """
 
     sized: tuple[MemModule, ...]
     dispatch: Dispatch
     whole: MemModule
     unaligned: MemModule | None = None
-    apart: MemModule | None = None
+    noncooperative: MemModule | None = None
 
     @classmethod
     def of(cls, module: MemModule) -> Choice:
@@ -65,7 +65,7 @@ class Choice:
     @property
     def modules(self) -> tuple[MemModule, ...]:
         """All variants, in the order of their numbers."""
-        return (*self.sized, *(m for m in (self.unaligned, self.apart) if m is not None))
+        return (*self.sized, *(m for m in (self.unaligned, self.noncooperative) if m is not None))
 
     @property
     def hosts(self) -> tuple[MemModule, ...]:
@@ -91,7 +91,7 @@ class Choice:
     @property
     def waiting(self) -> tuple[int, ...]:
         """The numbers of the variants in whose place the last one may be launched."""
-        return () if self.apart is None else tuple(n for n, m in enumerate(self.modules) if waiting(m))
+        return () if self.noncooperative is None else tuple(n for n, m in enumerate(self.modules) if waiting(m))
 
     def checked(self) -> tuple[list[Buffer], list[ScalarParam]]:
         """The tensors whose addresses, and the strides whose values, decide about the one for unaligned ones."""
@@ -194,7 +194,7 @@ def choosing(choice: Choice, workspace: str, prepare: str, launch: str) -> Funct
         asked = ", ".join(name for name, _ in _asked(choice))
         chosen = f"{names.launch}_is_aligned({asked}) ? {by_size} : {len(choice.sized)}"
     if choice.waiting:
-        chosen = f"{names.launch}_fitting({chosen})"
+        chosen = f"{names.launch}_co_resident({chosen})"
     others = [workspace_bytes(m) for m in choice.hosts[len(choice.sized) :]]
     scratch = [extent_text(reduce(larger, others, workspace_bytes(m)), names.arguments) for m in choice.hosts]
     fills = [f"return {x}::prepare(static_cast<{x}::Plan*>(own), {given}, {names.stream});" for x in inner]
@@ -233,10 +233,10 @@ def _number(choice: Choice) -> Iterator[str]:
         yield ""
     if choice.waiting:
         yield "// The variant `n`, or the last one where the device does not run all blocks of `n` at the same time."
-        yield f"static int {names.launch}_fitting(int n) {{"
+        yield f"static int {names.launch}_co_resident(int n) {{"
         for n in choice.waiting:
             scope = module_names(choice.hosts[n]).namespace
-            yield f"    if (n == {n} && !{scope}::{FITS}()) return {len(choice.modules) - 1};"
+            yield f"    if (n == {n} && !{scope}::{CO_RESIDENT}()) return {len(choice.modules) - 1};"
         yield "    return n;"
         yield "}"
         yield ""

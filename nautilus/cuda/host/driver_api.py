@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nautilus.cuda.host.api import ATTRIBUTES, Api, Start
-from nautilus.cuda.host.together import Together
+from nautilus.cuda.host.co_residency import CoResidency
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
@@ -227,7 +227,7 @@ def code_table(modules: Sequence[ma.MemModule], image: str) -> list[str]:
     ]
 
 
-_TOGETHER = """static bool run_together(void* kernel, int device, int blocks, int threads, size_t shared) {
+_ASKED = """static bool is_co_resident(void* kernel, int device, int blocks, int threads, size_t shared) {
     int supported = 0, multiprocessors = 0, each = 0;
     void* function = nullptr;
     cudaError_t status = driver().attribute(&supported, 95, device);  // cooperative launch
@@ -247,7 +247,7 @@ def driver_api(first: int) -> Api:
         find_encode="",
         allow_shared=lambda kernel, size: [],
         launch=_launch,
-        together=Together("current_device", _TOGETHER, lambda number, _: f"kernels[{first + number}]", _HANDLES),
+        co_residency=CoResidency("current_device", _ASKED, lambda number, _: f"kernels[{first + number}]", _HANDLES),
         plan_fields=("void* const* kernel_handles",),
         open=(
             f"    status = open_kernels(&code, &{own});",

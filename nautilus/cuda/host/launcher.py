@@ -29,10 +29,10 @@ from nautilus.core.expr.nodes import Const
 from nautilus.core.index.sizes import as_extent
 from nautilus.cuda.ctypes import interface_type, memory_type, scalar_type
 from nautilus.cuda.host.api import Api, Start, attribute_of
+from nautilus.cuda.host.co_residency import co_resident_check, co_resident_function
 from nautilus.cuda.host.encode import ENCODE, encode_lines, map_fields
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.facts import fact_checks, fact_helpers
-from nautilus.cuda.host.together import fits_check, fits_function
 from nautilus.cuda.host.workspace import ALIGNMENT, workspace_bytes, workspace_offsets, workspace_sizes
 from nautilus.cuda.names import allocate, module_names
 from nautilus.cuda.ops.tile_scheduler import COUNTER, uses_counter
@@ -87,7 +87,7 @@ def internal(module: ma.MemModule, api: Api, said: str) -> Iterator[str]:
     if map_fields(module):
         yield from [*api.find_encode.splitlines(), "", *ENCODE.splitlines(), ""]
     yield from fact_helpers(module.facts)
-    yield from fits_function(module, api.together)
+    yield from co_resident_function(module, api.co_residency)
     yield from _plan(module, api)
     yield ""
     yield from _prepare(module, api, said)
@@ -130,7 +130,7 @@ def _prepare(module: ma.MemModule, api: Api, said: str) -> Iterator[str]:
     yield "    cudaError_t status = cudaSuccess;"
     yield from _checks(module, said)
     yield from api.open
-    yield from fits_check(module, said)
+    yield from co_resident_check(module, said)
     offsets = workspace_offsets(module)[0]
     for b in module.buffers:
         c, kind = names.arguments[b.name], memory_type(b.dtype)

@@ -38,7 +38,7 @@ Meaning.
   (``ma_tile.ir.instruction_tables``) and fixes the physical fragments.  ``fma`` is the scalar instruction for every
   type; it takes both operands from shared memory, or from registers whose layout does not split ``over`` between
   lanes.  Two operands in registers may both be fragments of *runs*, which have the terms in another common order.
-  ``m16n8k8.tf32x2`` multiplies f32 operands in shared memory in parts (``core.functions.parts``).
+  ``m16n8k8.tf32x2`` multiplies f32 operands in parts (``core.functions.parts``), in shared memory or in slices.
 * ``for``, ``chain``: as in the VR-tile IR.  ``unroll``: the number of iterations in the body of the loop in
   machine code, also of the loop over k of an ``fma`` MMA.  Without it the C++ compiler chooses for a loop,
   and the loop over k completely.

@@ -176,7 +176,7 @@ def _sliced(
     """The instruction of a product in slices; scalar products where no MMA of a warp fits."""
     a, b = ({x.type.dtype for x in forms(v, defs)} for v in (op.a, op.b))
     for name, i in table.items():
-        if isinstance(i, MmaInstr) and i.parts == 1 and not i.short and i.acc is op.result.type.dtype:
+        if isinstance(i, MmaInstr) and i.parts in (1, op.parts) and not i.short and i.acc is op.result.type.dtype:
             whole = (sizes[plan.m] % i.m, sizes[plan.n] % i.n, sizes[plan.k] % i.k) == (0, 0, 0)
             if whole and a & operand_types(i, "a") and b & operand_types(i, "b"):
                 return replace(plan, instr=name)

@@ -18,7 +18,7 @@ lanes and warps of its class hold copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from math import gcd, prod
 
@@ -360,10 +360,10 @@ def make_layout_candidates(
     template = make_template(kernel, cost, warps, total)
     fixed: dict[frozenset[str], FragLayout] = {}
     operands: dict[frozenset[str], FragLayout] = {}
-    for d in (d for d in dots.values() if d.slices):  # the sums of all slices are spread over all threads
-        axes, threads = (TileAxis(d.m, sizes[d.m]), TileAxis(d.n, sizes[d.n])), 32 * sizes[d.slices]
-        vec = gcd(max(1, sizes[d.m] * sizes[d.n] // threads), gcd(4, sizes[d.n]))
-        fixed.setdefault(frozenset((d.m, d.n)), spread(axes, vec, sizes[d.slices]))
+    for m, n, count in _beside_slices(kernel, [d for d in dots.values() if d.slices]):
+        axes, threads = (TileAxis(m, sizes[m]), TileAxis(n, sizes[n])), 32 * count
+        vec = gcd(max(1, sizes[m] * sizes[n] // threads), gcd(4, sizes[n]))
+        fixed.setdefault(frozenset((m, n)), spread(axes, vec, count))
     for d in tensor:
         fixed.setdefault(frozenset((d.m, d.n)), accumulator(d, sizes))
     for d in tensor:
@@ -373,3 +373,19 @@ def make_layout_candidates(
         layout = outer_layout(TileAxis(d.m, sizes[d.m]), TileAxis(d.n, sizes[d.n]), d.warps)
         fixed.setdefault(frozenset((d.m, d.n)), layout)
     return LayoutCandidates(sizes, template, fixed, operands, {d.m: d for d in tensor})
+
+
+def _beside_slices(kernel: TileKernel, sliced: Sequence[DotPlan]) -> Iterator[tuple[str, str, int]]:
+    """The tiles that are spread over all threads, as their axes and the warps: the sums of the slices of products.
+
+    So are tiles of the same rows that are reduced, as those of the parts of a norm; the lanes and warps of the template
+    lie along the terms of the products.
+    """
+    sizes = {a.name: a.size for a in kernel.axes}
+    rows = {d.m: sizes[d.slices] for d in sliced}
+    yield from ((d.m, d.n, sizes[d.slices]) for d in sliced)
+    known = {x for d in sliced for x in (d.k, d.slices)}
+    for op in walk_ops(kernel.body):
+        names = op.arg.type.names if isinstance(op, ReduceOp) else ()
+        for m in rows.keys() & {*names} if len(names) == 2 and known.isdisjoint(names) else ():
+            yield m, next(x for x in names if x != m), rows[m]

@@ -354,9 +354,10 @@ class _WarpLowering(Lowering):
         """Whether the registers of a thread do not hold the operands of all products in slices."""
         dots = [op for op in vr.walk_ops(self.kernel.body) if isinstance(op, vr.DotOp)]
         sliced = [(op, self.dots[op.result.name]) for op in dots if self.dots[op.result.name].slices]
-        held = {v.name: prod(v.type.shape) // 2 for op, _ in sliced for v in (op.a, op.b)}
+        held = {v.name: prod(v.type.shape) * v.type.dtype.bytes // WORD for op, _ in sliced for v in (op.a, op.b)}
         results = max((prod(op.result.type.shape) for op, _ in sliced), default=0)
-        return (sum(held.values()) + results) // (WARP * self.b.warps) > held_registers(self.b.warps)
+        parts = any(MMA[plan.instr].parts > 1 for _, plan in sliced)
+        return (sum(held.values()) + results) // (WARP * self.b.warps) > held_registers(self.b.warps, parts)
 
     def operand(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
         """An operand where the instruction can read it: shared memory, or its own fragment layout."""

@@ -350,7 +350,8 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
     runs = isinstance(op.a, Frag) and not alone and not _is_fragment(s, op, op.a, m, grid, depth, False, slices)
     for x, side in ((op.a, m), (op.b, n)):
         if isinstance(x, Frag):
-            s.need(instr.parts == 1, "operands in parts are in shared memory", f"%{x.name}")
+            ok = instr.parts == 1 or bool(slices)
+            s.need(ok, "operands in parts are in shared memory, or in slices", f"%{x.name}")
             ok = _is_fragment(s, op, x, side, grid, depth, runs, slices)
             s.need(ok, "fragments are in the instruction's layout", f"%{x.name} is no operand")
         else:

@@ -2,8 +2,8 @@
 
 Most kernels of the general variant are those of the compilation without variants, which ptxas has assembled, and
 variants have kernels in common.  Kernels that are not in doubt (:mod:`.assembly`) are not assembled, nor are those
-without wgmma instructions of the variants for unaligned tensors and for blocks apart: they are kept with spilled
-registers (:mod:`.with_variants`).
+without wgmma instructions of the variants for unaligned tensors and for non-cooperative launches: they are kept with
+spilled registers (:mod:`.with_variants`).
 """
 
 from __future__ import annotations

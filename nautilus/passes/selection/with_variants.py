@@ -1,7 +1,7 @@
 """The CUDA text of a compilation with its variants, without those whose registers ptxas spills or wgmma serialises.
 
-Where the blocks of some variant wait for each other (:mod:`nautilus.cuda.host.together`), one more variant, under the
-schedule of the compilation, needs no blocks at the same time.
+Where the blocks of some variant wait for each other (:mod:`nautilus.cuda.host.co_residency`), one more variant, under
+the schedule of the compilation, needs no blocks at the same time.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError, TargetLimitError
 from nautilus.core.schedule import Schedule, recomputes
-from nautilus.cuda.host.together import waiting
+from nautilus.cuda.host.co_residency import waiting
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.passes.attempts import Resources, spills
 from nautilus.passes.compilation import Request, Result, Variant, Variants
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC
 
-APART = "apart"  # name of the variant whose blocks do not wait for each other
+NONCOOPERATIVE = "noncooperative"  # name of the variant whose blocks do not wait for each other
 
 
 def with_variants(
@@ -28,8 +28,8 @@ def with_variants(
 
     ``assemble`` lets ptxas check their text.  A variant that it cannot make fast is dropped, with those of the same
     plan, and the others are chosen again.  Spilled registers are no reason to drop a variant with a kernel that
-    computes a few tiles of another kernel again, nor the ones for unaligned tensors and for blocks apart, which no
-    other one serves: where ptxas refuses the former, it is planned again.
+    computes a few tiles of another kernel again, nor the ones for unaligned tensors and for non-cooperative launches,
+    which no other one serves: where ptxas refuses the former, it is planned again.
     """
     if not may_vary(request, result):
         return None
@@ -42,8 +42,8 @@ def with_variants(
     while True:
         asked = replace(request, verified_later=True)
         found = find(asked, result, candidates.compile, dropped, predictions)
-        if not any(d.name == APART for d in dropped):
-            found = _with_apart(asked, result, found, candidates.compile)
+        if not any(d.name == NONCOOPERATIVE for d in dropped):
+            found = _with_noncooperative(asked, result, found, candidates.compile)
         if found is None:
             return None
         spec = result.modules[SPEC.name]
@@ -56,7 +56,7 @@ def with_variants(
             refused = [error.kernel]
         else:
             accepted = {name for v in found.all for name in accepting_spills(v)}
-            if found.apart is not None:  # without which some devices run nothing
+            if found.noncooperative is not None:  # without which some devices run nothing
                 kept = result.context.fallbacks.spilling
                 accepted |= {f"{v.module.name}.{name}" for v in found.all if v.name == GENERAL for name in kept}
             refused = [name for r in spilling if (name := text.kernels[r.kernel]) not in accepted]
@@ -79,7 +79,7 @@ def may_vary(request: Request, result: Result) -> bool:
     return request.schedule is None and bool(spec.launch_dims or spec.stride_params)
 
 
-def _with_apart(
+def _with_noncooperative(
     request: Request, result: Result, found: Variants | None, compile_one: Callable[[Request], Result]
 ) -> Variants | None:  # fmt: skip
     """``found`` with a variant whose blocks do not wait for each other, where those of some variant do.
@@ -96,15 +96,20 @@ def _with_apart(
     if not any(map(waiting, modules)) or schedule is None:
         return found
     loose = request.unaligned or (found is not None and found.unaligned is not None)
-    plain = replace(request, lookup=None, variants=1, until=MA_TILE.name, apart=True, unaligned=loose)
-    try:
-        made = compile_one(plain if loose else replace(plain, schedule=schedule, fallbacks=result.context.fallbacks))
-    except REFUSED:
+    plain = replace(request, lookup=None, variants=1, until=MA_TILE.name, noncooperative=True, unaligned=loose)
+    alike = replace(plain, schedule=schedule, fallbacks=result.context.fallbacks)
+    made = None
+    for asked in (plain,) if loose else (alike, plain):
+        try:
+            made = made or compile_one(asked)
+        except REFUSED:  # a schedule may not fit to what the planner stores without teams
+            continue
+    if made is None:
         return found
     own = made.context.schedule or schedule
     if found is None:
         found = Variants((named(GENERAL, schedule, whole),), 0, ())
-    return replace(found, apart=named(APART, own, made.modules[MA_TILE.name]))
+    return replace(found, noncooperative=named(NONCOOPERATIVE, own, made.modules[MA_TILE.name]))
 
 
 def accepting_spills(v: Variant) -> Iterator[str]:
@@ -112,7 +117,7 @@ def accepting_spills(v: Variant) -> Iterator[str]:
     from nautilus.passes.selection.variants import UNALIGNED
 
     for k in v.module.kernels:
-        if v.name in (UNALIGNED, APART) or recomputes(k.name, v.schedule):
+        if v.name in (UNALIGNED, NONCOOPERATIVE) or recomputes(k.name, v.schedule):
             yield f"{v.module.name}.{k.name}"
 
 

@@ -283,8 +283,10 @@ class _Run:
         if access.axes is not None:
             view = access.get(memory.data, space.rank)
             shape = np.broadcast_shapes(view.shape, value.shape, () if live is None else live.shape)
-            if shape != view.shape:
-                raise ScalarRunError(f"{name} is written several times in one step")
+            for axis in (n for n, size in enumerate(shape) if size != view.shape[n]):
+                if live is None or (live.shape[axis] == 1) or (live.sum(axis) > 1).any():
+                    raise ScalarRunError(f"{name} is written several times in one step")
+                value, live = _only(value, live, axis)
             view[...] = value if live is None else np.where(live, value, view)
             if marks is not None:
                 seen = access.get(marks, space.rank)
@@ -390,6 +392,13 @@ def replace_axes(space: Space, red: frozenset[int]) -> Space:
         return space
     axes = tuple(replace(a, n=1) if p in red else a for p, a in enumerate(space.axes))
     return Space(space.tables, axes, space.env)
+
+
+def _only(value: Array, live: Array, axis: int) -> tuple[Array, Array]:
+    """``value`` at the one position along ``axis`` that is ``live``, and whether there is one."""
+    value, live = np.broadcast_arrays(value, live)
+    found = np.take_along_axis(value, live.argmax(axis=axis, keepdims=True), axis)
+    return found, np.asarray(live.any(axis=axis, keepdims=True))
 
 
 def _flat(at: tuple[Any, ...], value: Array, live: Array | None) -> tuple[tuple[Array, ...], Array, Array | None]:

@@ -11,7 +11,8 @@ number that becomes f16 is bounded, by
 
 * the intervals of the functions that it is the result of, as a product of ``sigmoid`` and ``tanh`` is, or
 * induction over the steps: ``(1 - z) * n + z * h'`` with ``z`` in [0, 1], where ``n`` is bounded and ``h'`` is the
-  element of the step before, is at most the larger one of both.
+  element of the step before, is at most the larger one of both; ``n + q * h'`` with ``q`` below 1 is at most
+  ``n / (1 - q)``.
 
 The stated error bound has the same roundings (``check.bound.program``).
 """
@@ -126,6 +127,9 @@ def _operand(steps: Steps, d: Def, left: Expr, dtype: DType, back: int, taken: C
     return Def(name, buffer, par, (), None, value, None, d.span)
 
 
+_DEEP = 2  # definitions between a tensor and what is known of it
+
+
 # -- ranges ---------------------------------------------------------------------------------------
 
 
@@ -136,12 +140,14 @@ def _fits(steps: Steps, left: Expr) -> bool:
 
 
 def _bounded(steps: Steps, e: Expr) -> dict[str, float]:
-    """The tensors of the recurrence that ``e`` reads, and their largest magnitudes where induction proves them."""
-    found: dict[str, float] = {}
-    for name in {steps.names[ld.buffer] for ld in loads(e) if ld.buffer in steps.names}:
-        top = _mean(steps, steps.made[name])
-        if top is not None:
-            found[name] = top
+    """The tensors of which ``e`` is computed, and their largest magnitudes where induction proves them."""
+    found, seen, values = dict[str, float](), set[str](), [e]
+    for _ in range(_DEEP + 1):
+        names = {steps.names[ld.buffer] for x in values for ld in loads(x) if ld.buffer in steps.names} - seen
+        tops = {name: _mean(steps, d) or _fading(steps, d) for name in names for d in [steps.made[name]]}
+        found |= {name: top for name, top in tops.items() if top is not None}
+        seen |= names
+        values = [steps.made[name].value for name in sorted(names - found.keys())]
     return found
 
 
@@ -173,6 +179,27 @@ def _mixed(steps: Steps, d: Def, share: Expr, number: Expr, z: Expr, state: Expr
     return None
 
 
+def _fading(steps: Steps, d: Def) -> float | None:
+    """The bound of ``d`` if it is a bounded number and less than its own element of the step before."""
+    if d.op is not None or not (isinstance(d.value, Op) and d.value.op == "add"):
+        return None
+    ranges = Ranges({}, ())
+    for new, old in (d.value.args, d.value.args[::-1]):
+        match _chosen(old):
+            case Op(op="mul", args=(x, y)):
+                for q, state in ((x, y), (y, x)):
+                    read = _chosen(state)
+                    element = read if isinstance(read, Load) else half(read)
+                    if element is None or steps.names.get(element.buffer) != d.name or steps.back(element) != 1:
+                        continue
+                    share = magnitude(ranges.of(_known(steps, q, {})))[1]
+                    top = magnitude(ranges.of(_known(steps, new, {})))[1]
+                    if share <= _LARGEST_SHARE and isfinite(top):
+                        return top / (1.0 - share) * _ROUNDINGS
+    return None
+
+
+_LARGEST_SHARE = 1.0 - 2.0**-10
 _ROUNDINGS = 1.5  # of a mean in f32, over 2^20 steps
 _OUTWARD = 2.0**-40  # by which intervals are rounded outwards, at most
 
@@ -185,8 +212,8 @@ def _chosen(e: Expr) -> Expr:
     return e
 
 
-def _known(steps: Steps, e: Expr, bounds: dict[str, float]) -> Expr:
-    """``e`` with the values of elementwise tensors of the recurrence in place of their elements."""
+def _known(steps: Steps, e: Expr, bounds: dict[str, float], deep: int = _DEEP) -> Expr:
+    """``e`` with the values of elementwise tensors of the recurrence in place of their elements, ``deep`` times."""
 
     def rule(n: Expr) -> Expr | None:
         if not (isinstance(n, Load) and n.buffer in steps.names):
@@ -195,10 +222,10 @@ def _known(steps: Steps, e: Expr, bounds: dict[str, float]) -> Expr:
         if d.name in bounds:
             top = bounds[d.name]
             return Op("max", (Op("min", (n, Const(top, DType.F32)), DType.F32), Const(-top, DType.F32)), DType.F32)
-        if d.op is not None or d.guard is not None or d.at is not None or d.buffer.dtype is not n.dtype:
+        if not deep or d.op is not None or d.guard is not None or d.at is not None or d.buffer.dtype is not n.dtype:
             return None
         places = dict(zip((a.name for a in d.par), n.index, strict=True))
         value = substitute(d.value, places)
-        return value if value.dtype is n.dtype else None
+        return _known(steps, value, bounds, deep - 1) if value.dtype is n.dtype else None
 
     return rewrite(e, rule)

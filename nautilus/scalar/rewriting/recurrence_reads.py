@@ -12,15 +12,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.build import integer
+from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import FALSE, TRUE
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute, walk
+from nautilus.core.index.divisors import divisor
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import Ranges, simplify
+from nautilus.core.index.sizes import Extent, as_extent, at_most, blocks, extent_expr
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.ir import Loop
+from nautilus.scalar.ir import Kind, Loop
 
 COPIES = 8  # copies of a tensor that is only read at constant positions along an axis
 
@@ -241,3 +243,78 @@ def _names_of(steps: Steps, ld: Load) -> dict[str, Expr] | None:
     if not all(isinstance(mine, Var) and isinstance(own, Var) for mine, own in pairs):
         return None
     return {mine.name: own for mine, own in pairs if isinstance(mine, Var)}
+
+
+# -- what a block has ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """An independent axis in tiles of ``tile``, so that positions along it share a block.
+
+    ``at_once``: how many tiles have blocks, which take more in the loop ``wave_name``; 0: all tiles have blocks.
+    """
+
+    loop: Loop
+    extent: Extent
+    tile: int
+    block_name: str
+    at_once: int = 0
+    wave_name: str = ""
+
+    @property
+    def block(self) -> Loop:
+        """The loop over the tiles with blocks of their own."""
+        hi = integer(self.at_once) if self.at_once else extent_expr(blocks(self.extent, self.tile))
+        return replace(self.loop, var=self.block_name, hi=hi)
+
+    @property
+    def waves(self) -> tuple[Loop, ...]:
+        """The loop over the tiles that a block takes one after another; none where it takes one."""
+        if not self.at_once:
+            return ()
+        count = extent_expr(blocks(self.extent, self.tile * self.at_once))
+        return (replace(self.loop, var=self.wave_name, hi=count, kind=Kind.SEQ),)
+
+    @property
+    def position(self) -> Expr:
+        """The position along the whole axis."""
+        tile: Expr = Var(self.block.var)
+        if self.at_once:
+            tile = calc("add", calc("mul", Var(self.wave_name), self.at_once), tile)
+        return calc("add", calc("mul", tile, self.tile), Var(self.loop.var))
+
+    @property
+    def guard(self) -> Expr | None:
+        """The condition of the positions of the last tile; None where it is whole."""
+        even = divisor(extent_expr(self.extent)) % (self.tile * max(1, self.at_once)) == 0
+        return None if even else calc("lt", self.position, extent_expr(self.extent))
+
+
+def lanes_of(steps: Steps, name: str, tile: int, at_once: int = 0) -> Lanes:
+    """Lanes along the independent axis ``name``, ``tile`` of them in a block; ``at_once``: as for :class:`Lanes`."""
+    taken = steps.outer | {a.name for d in steps.defs for a in d.axes}
+    loop = next(loop for loop in steps.shared if loop.var == name)
+    block = unused(f"{name}0", taken)
+    return Lanes(loop, as_extent(loop.hi), tile, block, at_once, unused(f"{name}_wave", {*taken, block}))
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """``tile`` of ``extent`` positions along the axis ``name`` of tensors of a step, those of iteration ``block``."""
+
+    name: str
+    extent: int
+    tile: int
+    block: Loop
+
+    @property
+    def position(self) -> Expr:
+        """The position along the whole axis."""
+        return calc("add", calc("mul", Var(self.block.var), self.tile), Var(self.name))
+
+    @property
+    def guard(self) -> Expr | None:
+        """The condition of the positions of the last slices; None where all are whole."""
+        whole = at_most(as_extent(self.block.hi)) * self.tile == self.extent
+        return None if whole else calc("lt", self.position, integer(self.extent))

@@ -31,9 +31,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import short_circuit
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, identity, loads, rewrite, substitute
-from nautilus.core.index.divisors import divisor
-from nautilus.core.index.sizes import Extent, as_extent, at_most, blocks, extent_expr, nominal
-from nautilus.core.records import dataclass
+from nautilus.core.index.sizes import as_extent, at_most, blocks, extent_expr, nominal
 from nautilus.core.text.names import unused
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.core.types import DType
@@ -42,8 +40,11 @@ from nautilus.scalar.analysis.states.step_products import StepProducts
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Store, Update
 from nautilus.scalar.rewriting import nest
 from nautilus.scalar.rewriting.recurrence_reads import (
+    Lanes,
     Placement,
+    Slice,
     Steps,
+    lanes_of,
     placement,
     with_first_values,
     without_constant_axes,
@@ -159,49 +160,6 @@ def _spread(steps: Steps, multiprocessors: int, clusters: bool = True) -> tuple[
 # -- lanes ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """An independent axis in tiles of ``tile``, so that positions along it share a block.
-
-    ``at_once``: how many tiles have blocks, which take more in the loop ``wave_name``; 0: all tiles have blocks.
-    """
-
-    loop: Loop
-    extent: Extent
-    tile: int
-    block_name: str
-    at_once: int = 0
-    wave_name: str = ""
-
-    @property
-    def block(self) -> Loop:
-        """The loop over the tiles with blocks of their own."""
-        hi = integer(self.at_once) if self.at_once else extent_expr(blocks(self.extent, self.tile))
-        return replace(self.loop, var=self.block_name, hi=hi)
-
-    @property
-    def waves(self) -> tuple[Loop, ...]:
-        """The loop over the tiles that a block takes one after another; none where it takes one."""
-        if not self.at_once:
-            return ()
-        count = extent_expr(blocks(self.extent, self.tile * self.at_once))
-        return (replace(self.loop, var=self.wave_name, hi=count, kind=Kind.SEQ),)
-
-    @property
-    def position(self) -> Expr:
-        """The position along the whole axis."""
-        tile: Expr = Var(self.block.var)
-        if self.at_once:
-            tile = calc("add", calc("mul", Var(self.wave_name), self.at_once), tile)
-        return calc("add", calc("mul", tile, self.tile), Var(self.loop.var))
-
-    @property
-    def guard(self) -> Expr | None:
-        """The condition of the positions of the last tile; None where it is whole."""
-        even = divisor(extent_expr(self.extent)) % (self.tile * max(1, self.at_once)) == 0
-        return None if even else calc("lt", self.position, extent_expr(self.extent))
-
-
 def _lanes(steps: Steps, largest: int) -> Lanes | None:
     """The independent axis that has lanes where tiles are small: one that is contiguous in memory, or the longest."""
     if largest >= FEW:
@@ -217,28 +175,6 @@ def _lanes(steps: Steps, largest: int) -> Lanes | None:
     return lanes_of(steps, best, min(tile, ceil_pow2(extents[best])))
 
 
-def lanes_of(steps: Steps, name: str, tile: int, at_once: int = 0) -> Lanes:
-    """Lanes along the independent axis ``name``, ``tile`` of them in a block; ``at_once``: as for :class:`Lanes`."""
-    taken = steps.outer | {a.name for d in steps.defs for a in d.axes}
-    loop = next(loop for loop in steps.shared if loop.var == name)
-    block = unused(f"{name}0", taken)
-    return Lanes(loop, as_extent(loop.hi), tile, block, at_once, unused(f"{name}_wave", {*taken, block}))
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """``tile`` positions along the axis ``name`` of the tensors of a step, those of the iteration ``block``."""
-
-    name: str
-    tile: int
-    block: Loop
-
-    @property
-    def position(self) -> Expr:
-        """The position along the whole axis."""
-        return calc("add", calc("mul", Var(self.block.var), self.tile), Var(self.name))
-
-
 # -- statements -----------------------------------------------------------------------------------
 
 
@@ -246,15 +182,16 @@ class Emitter:
     """Emits the statements of a step.
 
     ``terms``: the tiles of reductions (:func:`_terms`).  ``first``: what tensors are before the first step, else 0.
-    ``unit``: of which the sizes of longer tiles are multiples.  ``cut``: the slice of the own axis that a block has.
+    ``unit``: of which the sizes of longer tiles are multiples.  ``cuts``: the slices of own axes that a block has, all
+    of one loop.
     """
 
     def __init__(
         self, steps: Steps, where: Placement, lanes: Lanes | None, stored: frozenset[str], terms: Mapping[str, int],
-        taken: Collection[str], first: Mapping[str, Expr], unit: int = FEW, cut: Slice | None = None,
+        taken: Collection[str], first: Mapping[str, Expr], unit: int = FEW, cuts: Sequence[Slice] = (),
     ) -> None:  # fmt: skip
         self.steps, self.where, self.lanes, self.stored, self.terms = steps, where, lanes, stored, terms
-        self.before_first, self.unit, self.cut = first, unit, cut
+        self.before_first, self.unit, self.cuts = first, unit, cuts
         held = [ld for d in steps.defs for ld in steps.reads(d) if (d.name, ld) not in where.memory]
         self.depths: dict[str, int] = {}
         for ld in held:
@@ -269,7 +206,7 @@ class Emitter:
         self.env: dict[str, Expr] = {old: Var(new) for old, new in where.names.items()}
         if lanes is not None:
             self.env[lanes.loop.var] = lanes.position
-        if cut is not None:
+        for cut in cuts:
             self.extents[cut.name] = cut.tile
             self.env |= {old: cut.position for old, new in where.names.items() if new == cut.name}
 
@@ -281,7 +218,7 @@ class Emitter:
         body += [s for d in steps.defs for s in self.shifted(d)]
         loop = replace(steps.step, kind=Kind.SEQ, body=tuple(body))
         grid = [self.lanes.block if self.lanes and x is self.lanes.loop else x for x in steps.shared]
-        grid += [] if self.cut is None else [self.cut.block]
+        grid += [cut.block for cut in self.cuts[:1]]
         waves = () if self.lanes is None else self.lanes.waves
         whole = nest((*(replace(x, kind=Kind.GRID) for x in grid), *waves), (*first, loop))
         locals_ = [self.buffer(d, n) for d in steps.defs for n in range(self.depth(d) + 1) if n or not self.direct(d)]
@@ -336,15 +273,20 @@ class Emitter:
             target = d.name if self.direct(d) else self.local(d.name, 0)
             index = self.place(d) if self.direct(d) else self.at(d)
             guard = self.guarded(d, self.condition(d))
+            guard = both(self.stores(d), guard) if self.direct(d) else guard
             out += self.tiled(d, Store(target, index, self.put(d, d.value), guard, d.span))
         else:
             out += [s for d in group for s in self.tiled(d, Store(*self.target(d), d.init(), None, d.span))]
             out += self.reduced(group)
         stored = [d for d in group if d.name in self.stored and not self.direct(d)]
         for d in stored:
-            guard = self.guarded(d, self.condition(d) if d.op is None else None)
+            guard = both(self.stores(d), self.guarded(d, self.condition(d) if d.op is None else None))
             out += self.tiled(d, Store(d.name, self.place(d), self.whole(d, 0), guard, d.span))
         return out
+
+    def stores(self, d: Def) -> Expr | None:
+        """The condition under which a block stores the tensor of ``d``; None: always."""
+        return None
 
     def reduced(self, group: Sequence[Def]) -> Sequence[Stmt]:
         """The updates of reductions: one of its own, or several in a loop over tiles of their last axis."""
@@ -373,7 +315,7 @@ class Emitter:
             place = (*self.at(d), Var(name))
             assert d.op is not None
             guard = None if always is not None else self.condition(d)
-            guard = _both(bound, None if guard is None else substitute(guard, env))
+            guard = both(bound, None if guard is None else substitute(guard, env))
             value = substitute(self.put(d, d.value), env)
             init = Store(part.name, place, d.init(), None, d.span)
             update = Update(part.name, d.op, place, value, self.guarded(d, guard), d.span)
@@ -474,7 +416,7 @@ class Emitter:
             if extent is not None and size > extent:
                 bounds.append(calc("lt", Var(name), integer(extent)))
         for bound in reversed(bounds):
-            guard = _both(bound, guard)
+            guard = both(bound, guard)
         return guard
 
     def tiled(self, d: Def, *body: Stmt) -> tuple[Stmt, ...]:
@@ -495,5 +437,6 @@ def _invariant(d: Def, steps: Steps) -> Expr | None:
     return d.guard if plain else None
 
 
-def _both(a: Expr | None, b: Expr | None) -> Expr | None:
+def both(a: Expr | None, b: Expr | None) -> Expr | None:
+    """The conjunction of two conditions, of which None always holds."""
     return a or b if a is None or b is None else short_circuit(a, b)

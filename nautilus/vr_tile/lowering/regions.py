@@ -13,7 +13,19 @@ from typing import TypeAlias
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.conditions import negated
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, identity, substitute, walk
+from nautilus.core.expr.nodes import (
+    Const,
+    Expr,
+    Load,
+    Op,
+    Var,
+    children,
+    free_vars,
+    identity,
+    rewrite,
+    substitute,
+    walk,
+)
 from nautilus.core.index.simplify import FALSE, TRUE, conjuncts, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
@@ -124,9 +136,16 @@ def _tile_axis(loop: Loop, env: Mapping[str, Expr], axes: dict[str, TileAxis]) -
 def _substituted(s: Store | Update, env: Mapping[str, Expr]) -> Store | Update:
     if not env:
         return s
-    guard = None if s.guard is None else simplify(substitute(s.guard, env))
+    guard = None if s.guard is None else _simplified(s.guard, env)
     index = tuple(substitute(e, env) for e in s.index)
     return replace(s, index=index, value=substitute(s.value, env), guard=guard)
+
+
+def _simplified(guard: Expr, env: Mapping[str, Expr]) -> Expr:
+    """``guard`` with ``env``, simplified, but for conjuncts without it: the conditions of values have their form."""
+    found = simplify(substitute(guard, env))
+    kept = {simplify(c): c for c in conjuncts(flat(guard)) if free_vars(c).isdisjoint(env)}
+    return rewrite(found, kept.get) if kept else found
 
 
 def _unnested(s: Store | Update) -> Store | Update:

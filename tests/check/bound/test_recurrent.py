@@ -16,7 +16,7 @@ from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.program import in_chunks, passes, rounded
 from nautilus.check.bound.recurrences import excerpt, profiles, recurrent
 from nautilus.check.bound.recurrences.follows import Along, following
-from nautilus.check.bound.recurrences.growth import _continued
+from nautilus.check.bound.recurrences.growth import _continued, _growth
 from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.stated import _stated, stated
 from nautilus.check.compare import relative
@@ -444,6 +444,7 @@ recur g[t] = 0.5 * g[t - 1] + y[t] if t > 0 else y[0]
 
 
 def test_errors_go_on_as_powers_or_exponentials_of_the_steps() -> None:
+    assert _growth([(0, 1e-7), (0, 1e-7), (1, 1e-6)]) == (0.0, 0.0, False)  # one step
     assert _continued([(32, 5e-7), (64, 1e-6), (128, 2e-6)], 1024) == pytest.approx(1.6e-5)  # linear
     assert _continued([(32, 1e-6), (64, 1e-6), (128, 1e-6)], 512) == pytest.approx(2e-6)  # at least the square root
     assert _continued([(5, 1e-7), (10, 1e-6), (20, 1e-3)], 30) == pytest.approx(1.0)  # a thousandfold every ten steps

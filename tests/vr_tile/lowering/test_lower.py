@@ -402,3 +402,16 @@ def test_a_condition_that_needs_no_mask_limits_the_terms_of_a_dot() -> None:
     m = check_lowering(PADDED.replace("where k < 48", "where k < 40"))  # not what the temp says
     (dot,) = [op for k in m.kernels for op in walk_ops(k.body) if isinstance(op, DotOp)]
     assert dot.terms is None
+
+
+def test_conditions_are_equal_in_guards_and_in_values_of_a_grid_of_one_block() -> None:
+    """A sum has no select where its only reader chooses it under the same condition."""
+    body = """
+      seq t in 0..3 {
+        tile i in 0..4 { s[i] = 0.0 }
+        tile i in 0..4 { tile.red k in 0..4 { s[i] sum= A[g * 4 + k, i] where t > 0 and g * 4 + i < 3 } }
+        tile i in 0..4 { C[t, i] = select(t > 0, s[i], 0.0) where g * 4 + i < 3 }
+      }
+    """
+    m = check_lowering(program("input A: f32[4, 4]\noutput C: f32[3, 3]", body, "local s: f32[4]"))
+    assert ops(m).count("select") == 1

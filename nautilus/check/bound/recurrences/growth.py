@@ -107,7 +107,7 @@ def _growth(points: Sequence[tuple[int, float]]) -> tuple[float, float, bool]:
     """The logarithms of the growth between the first two of three ``points`` and the last two, which are numbers of
     steps and the errors after them, and whether it is exponential."""
     (r, first), (s, low), (t, high) = points
-    if not isfinite(high) or s >= t or low <= 0.0:
+    if not isfinite(high) or max(s, 1) >= t or low <= 0.0:
         return 0.0, 0.0, not isfinite(high)
     before, grown = log(max(low / first, 1e-9)) if first > 0.0 < r else 0.0, log(max(high / low, 1e-9))
     power = grown / log(t / max(s, 1))

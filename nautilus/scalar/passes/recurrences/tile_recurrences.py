@@ -34,7 +34,7 @@ from nautilus.core.expr.nodes import Axis, Const, Expr, Load, free_vars, loads, 
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
+from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, parts_allowed
 from nautilus.core.text.names import unused
 from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
@@ -76,7 +76,8 @@ class TileRecurrences:
 
     One that the schedule plans has the tiles of products of matrices.  Where a later level refuses tiles, those of a
     block that is not spread over a cluster or a team follow, and at last the recurrence stays in memory.  ``strict``:
-    operands of products are not rounded.  ``apart``: there are no teams.  ``always``: they are wherever they may be.
+    operands of products are not rounded.  ``noncooperative``: there are no teams.  ``always``: they are
+    wherever they may be.
     ``steps``: those of a tile of a scan, in place of as many as the rule says (for tests).
     """
 
@@ -84,7 +85,7 @@ class TileRecurrences:
     schedule: Schedule | None = None
     target: str = ""
     strict: bool = False
-    apart: bool = False
+    noncooperative: bool = False
     always: bool = False
     steps: int | None = None
     name = "tile-recurrences"
@@ -98,7 +99,8 @@ class TileRecurrences:
         """The program with its recurrences in tiled form, without the tensors that stay on chip."""
         more: dict[str, Buffer] = {}
         rounds = not self.strict and (self.schedule is None or self.schedule.narrow)
-        teams = None if self.apart or not self.target else _Teams(self.target, rounds, self.always)
+        parts = parts_allowed("strict" if self.strict else "fast", self.schedule)
+        teams = None if self.noncooperative or not self.target else _Teams(self.target, rounds, parts, self.always)
         planned = () if self.schedule is None else tuple(p.name for p in self.schedule.kernels)
 
         def tiled(k: Kernel) -> Kernel:
@@ -182,10 +184,12 @@ def _has_tiles(k: Kernel) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Teams:
-    """``rounds``: operands of products may be rounded; ``always``: teams wherever they are possible."""
+    """``rounds``, ``parts``: operands of products may be rounded, and be multiplied in parts; ``always``: teams
+    wherever they are possible."""
 
     target: str
     rounds: bool
+    parts: bool
     always: bool
 
     def kernel(
@@ -199,7 +203,7 @@ class _Teams:
         if not self.always:
             time = step_time(steps, stored, taken, device.multiprocessors, clusters > 0)
         rounds = self.rounds and (self.always or self.target == DEFAULT_TARGET or _rounds(steps, stored, taken))
-        return team_kernel(name, steps, stored, taken, device, time, rounds)
+        return team_kernel(name, steps, stored, taken, device, time, rounds, self.parts)
 
 
 def _rounds(steps: Steps, stored: set[str], taken: set[str]) -> bool:

@@ -67,7 +67,7 @@ def _kernel(k: TileKernel, buffers: Mapping[str, Buffer]) -> TileKernel:
     facts = [calc("lt", Var(g.var), g.extent) for g in k.grid if not isinstance(g.extent, Const)]
 
     def changed(op: TileOp) -> TileOp:
-        if not (isinstance(op, DotOp) and _permits(op, defs)):
+        if not (isinstance(op, DotOp) and _permits(op, defs, k.team > 1)):
             return op
         stored = all(_is_stored(v, defs, buffers, ranges, facts) for v in (op.a, op.b))
         return replace(op, parts=STORED if stored and finished(k, op.result) is not None else PARTS)
@@ -91,9 +91,13 @@ def _is_stored(
     return all(simplify(c, ranges, facts) == TRUE for c in within(op.index[0], shape[0]))
 
 
-def _permits(op: DotOp, defs: Mapping[str, TileOp]) -> bool:
-    """A product of matrices of f32, of which at least one needs all bits of f32."""
-    free = [set(v.type.names) - set(op.axes) for v in (op.a, op.b)]
+def _permits(op: DotOp, defs: Mapping[str, TileOp], sliced: bool) -> bool:
+    """A product of matrices of f32, of which at least one needs all bits of f32.
+
+    ``sliced``: an axis that both have may number the warps, which multiply fragments.
+    """
+    both = set(op.a.type.names) & set(op.b.type.names) - set(op.axes) if sliced else set[str]()
+    free = [set(v.type.names) - set(op.axes) - both for v in (op.a, op.b)]
     matrices = len(op.axes) == 1 and all(len(f) == 1 for f in free) and free[0] != free[1]
     return matrices and op.a.type.dtype is DType.F32 and not all(_converted(v, defs) for v in (op.a, op.b))
 

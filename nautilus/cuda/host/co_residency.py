@@ -2,12 +2,12 @@
 
 Such blocks are co-resident, which a cooperative launch demands (CUDA C++ Programming Guide, "Cooperative Groups").
 
-Each variant with such kernels has a function ``fits``, which asks the device once::
+Each variant with such kernels has a function ``co_resident``, which asks the device once::
 
-    static bool fits() {
+    static bool co_resident() {
         static signed char known[64];  // of each device: 1, it runs them; -1, it does not
         ...
-        const bool found = run_together((const void*)NAME__h, device, 128, 256, 36864);
+        const bool found = is_co_resident((const void*)NAME__h, device, 128, 256, 36864);
         ...
     }
 
@@ -25,12 +25,12 @@ from nautilus.core.records import dataclass
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir import ops as ma
 
-FITS = "fits"
+CO_RESIDENT = "co_resident"
 TOO_LARGE = 720  # cudaErrorCooperativeLaunchTooLarge
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class CoResidency:
     """How an API asks: for the current device, and whether the device runs a kernel.
 
     ``helper``: lines of the function that asks.  ``handles``: lines before the first question.  ``kernel``: the C text
@@ -62,20 +62,20 @@ def need(module: ma.MemModule) -> str:
     return " and ".join(f"all {blocks_of(k)} blocks of {symbols[k.name]} at the same time" for k in waiting(module))
 
 
-def fits_function(module: ma.MemModule, api: Together) -> Iterator[str]:
-    """Lines of ``fits`` and of what it calls; none where every device runs the module."""
+def co_resident_function(module: ma.MemModule, api: CoResidency) -> Iterator[str]:
+    """Lines of ``co_resident`` and of what it calls; none where every device runs the module."""
     kernels = [(n, k) for n, k in enumerate(module.kernels) if k.team > 1]
     if not kernels:
         return
     symbols = module_names(module).kernels
     asked = [
-        f"run_together({api.kernel(n, symbols[k.name])}, device, {blocks_of(k)}, {k.threads}, {k.smem_bytes})"
+        f"is_co_resident({api.kernel(n, symbols[k.name])}, device, {blocks_of(k)}, {k.threads}, {k.smem_bytes})"
         for n, k in kernels
     ]
     yield from api.helper.splitlines()
     yield ""
     yield "// Whether the current device runs all blocks of kernels whose blocks wait for each other at the same time."
-    yield f"static bool {FITS}() {{"
+    yield f"static bool {CO_RESIDENT}() {{"
     yield "    static signed char known[64];  // of each device: 1, it runs them; -1, it does not"
     yield "    int device = 0;"
     yield f"    if ({api.device}(&device) != cudaSuccess || device >= 64) return false;"
@@ -89,18 +89,18 @@ def fits_function(module: ma.MemModule, api: Together) -> Iterator[str]:
     yield ""
 
 
-def fits_check(module: ma.MemModule, said: str) -> Iterator[str]:
+def co_resident_check(module: ma.MemModule, said: str) -> Iterator[str]:
     """Lines of ``prepare`` that refuse a device which does not run the module. ``said``: the name in messages."""
     if needed := need(module):
-        yield f"    if (!{FITS}()) {{"
+        yield f"    if (!{CO_RESIDENT}()) {{"
         yield f'        fprintf(stderr, "{said}: the device does not run {needed}\\n");'
         yield f"        return static_cast<cudaError_t>({TOO_LARGE});"
         yield "    }"
 
 
-RUNTIME = Together(
+RUNTIME = CoResidency(
     "cudaGetDevice",
-    """static bool run_together(const void* kernel, int device, int blocks, int threads, size_t shared) {
+    """static bool is_co_resident(const void* kernel, int device, int blocks, int threads, size_t shared) {
     int supported = 0, multiprocessors = 0, each = 0;
     cudaError_t status = cudaDeviceGetAttribute(&supported, cudaDevAttrCooperativeLaunch, device);
     if (status == cudaSuccess)

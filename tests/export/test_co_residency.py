@@ -23,6 +23,7 @@ from nautilus.runtime import device
 from nautilus.runtime.cuda_driver import Driver
 from nautilus.runtime.execute import launched_here, plan_of
 from nautilus.runtime.launch import Session
+from nautilus.runtime.nvrtc import Compiled
 from nautilus.scalar.rewriting import recurrence_teams
 from nautilus.tune.explain import explain, text
 from tests.api.test_kernel import Fake
@@ -53,10 +54,11 @@ DEVICES = [({}, True), ({"MULTIPROCESSORS": "1"}, False), ({"ALONE": "1"}, False
 
 @pytest.fixture(autouse=True, scope="module")
 def small_teams() -> Iterator[None]:
-    """Teams of two blocks, however short the steps are."""
+    """Teams of two blocks of four warps, however short the steps are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recurrence_teams, "STEP", -99.0)
         patch.setattr(recurrence_teams, "SLICES", (32,))
+        patch.setattr(recurrence_teams, "WARPS", (4,))
         yield
 
 
@@ -86,14 +88,15 @@ def test_a_library_asks_the_device_once(folder: Path, env: dict[str, str], teams
     before, launched = (lines[a:b] for a, b in ((0, lines.index("prepared")), (lines.index("prepared") + 1, None)))
     assert [symbols[line.split()[1]] for line in before if line.startswith("occupancy")] == ["k_general__h"]
     found = [symbols[line.split()[1]] for line in launched]
-    assert found == (["k_general__h_arrivals_fill", "k_general__h"] if teams else ["k_apart__h"])
+    assert found == (["k_general__h_arrivals_fill", "k_general__h"] if teams else ["k_noncooperative__h"])
     assert [" together " in line for line in launched] == ([False, True] if teams else [False])
 
 
 def test_the_need_is_stated(result: Result) -> None:
-    assert "// variant apart where the device does not run all 2 blocks of spec_general__h at the same" in result.cuda
+    need = "the device does not run all 2 blocks of spec_general__h at the same"
+    assert f"// variant noncooperative where {need}" in result.cuda
     assert "// kernel  spec_general__h: 2 blocks of 128 threads at the same time, " in result.cuda
-    assert "// kernel  spec_apart__h: 5 blocks of 256 threads, " in result.cuda
+    assert "// kernel  spec_noncooperative__h: 5 blocks of 256 threads, " in result.cuda
     assert "needs a device that runs all 2 blocks of k__h at the same time; on others" in text(
         explain(Request(Path("k.naut"), "sm_90a", text=SPEC, variants=6, name="k"), every=False)
     )
@@ -106,12 +109,12 @@ def test_a_kernel_in_python_launches_what_the_device_runs(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     about = json.loads(manifest_text(result.choice, b""))
-    assert about["dispatch"] == {"if": ["fits", 0], "then": 0, "else": 1}
+    assert about["dispatch"] == {"if": ["co_resident", 0], "then": 0, "else": 1}
     given = Fake(4096, (5, 3, 64)), Fake(8192, (64, 64))
     kernel = Kernel(about, b"cubin", Driver(stand_in), stand_in)
     ready = kernel.prepare(*given, out=Fake(64, (5, 3, 64)), stream=0)
     found = [s.kernel.split("__")[0] for s in ready.prepared.steps]
-    assert found == (2 * ["spec_general"] if teams else ["spec_apart"])
+    assert found == (2 * ["spec_general"] if teams else ["spec_noncooperative"])
     alone = Kernel({**about, "dispatch": 0, "variants": about["variants"][:1]}, b"cubin", Driver(stand_in), stand_in)
     refused = pytest.raises(ToolchainError, match="needs all 2 blocks of spec_general__h at the same time")
     with nullcontext() if teams else refused:
@@ -122,10 +125,13 @@ def test_the_runtime_launches_what_the_device_runs(
     result: Result, stand_in: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "_driver", lambda: Driver(stand_in))
-    every = plan_of(result.launched({}), {})
+    every, cubin = plan_of(result.launched({}), {}), Compiled("sm_90a", "cubin", b"cubin", "", ())
     with Session(b"cubin", every, "sm_90a"):
-        assert launched_here(result, {}).name == "spec_general"
+        assert launched_here(result, {}, cubin).name == "spec_general"
     monkeypatch.setenv("MULTIPROCESSORS", "1")
-    assert launched_here(result, {}).name == "spec_apart"
+    with monkeypatch.context() as two:
+        two.setenv("RESIDENT", "2")  # blocks on a multiprocessor
+        assert launched_here(result, {}, cubin).name == "spec_general"
+    assert launched_here(result, {}, cubin).name == "spec_noncooperative"
     with pytest.raises(ToolchainError, match="needs all of its 2 blocks at the same time; the GPU runs 1"):
         Session(b"cubin", every, "sm_90a")
