@@ -7,9 +7,12 @@ initial values, and for a sum of f32 a second scatter and a kernel that reads bo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from nautilus.core.expr.nodes import free_vars, loads
+from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import Schedule
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.keys import Keyed
@@ -25,6 +28,7 @@ from nautilus.scalar.passes.axes.scatter import (
     without_position,
 )
 from nautilus.scalar.rewriting import find_defs
+from nautilus.targets.limits import SCATTER_BYTES, SCATTERS_BYTES
 from nautilus.targets.memory_rates import ATOMIC_LINES, SHARED_ATOMIC
 from nautilus.targets.rates import Machine, machine
 
@@ -43,6 +47,23 @@ def plan_scatters(program: Program, schedule: Schedule, arch: str) -> Schedule:
         if k is not None and MARGIN * scatter_seconds(d, k, m) < masked_seconds(d, k, m):
             found.append(d.name)
     return replace(schedule, scatters=tuple(found)) if found else schedule
+
+
+def share_terms(defs: Sequence[Def]) -> bool:
+    """Whether ``defs`` are scatters whose kernel, if they have the same terms, combines as they do alone.
+
+    Blocks combine in shared memory where all results fit there together, or none does alone.
+    """
+    if any(d.scatter is None for d in defs):
+        return False
+    sizes = [_reached(d) * d.buffer.dtype.bytes for d in defs]
+    return sum(sizes) <= SCATTERS_BYTES if min(sizes) <= SCATTER_BYTES else True
+
+
+def _reached(d: Def) -> int:
+    """The elements that a term of the scatter ``d`` may reach, at most: those of dimensions from the first key on."""
+    first = next((n for n, e in enumerate(d.index) if loads(e)), len(d.index))
+    return prod(at_most(n) for n in d.buffer.shape[first:])
 
 
 def masked_seconds(d: Def, k: Keyed, m: Machine) -> float:

@@ -3,8 +3,8 @@
 Atomic operations on one element run one after another, and terms that follow each other often have one key: segments
 are sorted, and some keys are more frequent than others.  So a thread has :data:`RUN` terms that follow each other along
 the axis of the keys, which it combines before it writes.  Lanes lie along the contiguous axis of the terms, so that the
-elements of a warp are whole sectors of memory.  Terms without such an axis are read in vectors, and the general rule of
-elementwise kernels gives their tiles.
+elements of a warp are whole sectors of memory.  Terms without such an axis are read in vectors: those of bytes in whole
+ones, and the general rule of elementwise kernels gives the tiles of others.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from math import prod
 from nautilus.core.expr.nodes import free_vars, loads
 from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.targets.limits import VECTOR_BYTES, WARP
 
 RUN, SHORTEST_RUN = 16, 4  # terms of a thread
 WARPS = 4  # warps of a block
+BYTES = VECTOR_BYTES * WARP * WARPS  # terms of a block that are bytes
 BLOCKS = 512  # blocks with which a run is as long as possible: about four on each multiprocessor
 
 
@@ -28,8 +30,11 @@ def block_of(d: Def, fast: str | None, extents: Mapping[str, int]) -> tuple[dict
     """
     keyed = {x for e in d.at or () for ld in loads(e) for i in ld.index for x in free_vars(i)}
     order = [a.name for a in d.par if a.name in keyed]
-    if d.scatter is None or fast is None or fast in keyed or not order:
+    if d.scatter is None or fast is None or not order:
         return None
+    if fast in keyed:
+        whole = extents[fast] >= BYTES and all(ld.dtype.bytes == 1 for ld in d.reads())
+        return ({fast: BYTES}, (1, WARPS)) if whole else None
     columns = _columns(extents[fast])
     across = max(1, columns // 32)
     down = WARPS // across

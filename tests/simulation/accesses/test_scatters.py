@@ -42,6 +42,7 @@ BLOCK_CASES = {
     "min of f32": ("T = 9000, E = 21, D = 1", "f32", "f32", "Y[e: E, d] = min[t | K[t] == e](X[t, d])"),
     "max of i32": ("T = 9000, E = 21, D = 1", "i32", "i32", "Y[e: E, d] = max[t | K[t] - 1 == e](X[t, d])"),
     "another axis": ("T = 9000, E = 6, D = 3", "f32", "f32", "Y[e: E, d] = sum[t | K[t] == e](X[d, t])"),
+    "rows": ("T = 9000, E = 6, D = 3", "i32", "i32", "Y[e: E, d] = max[t | K[t] == e](X[t, d])"),
     "another axis, max": ("T = 9000, E = 6, D = 3", "i32", "i32", "Y[e: E, d] = max[t | K[t] == e](X[d, t])"),
 }
 
@@ -57,7 +58,9 @@ def test_scatters(name: str, keys: str, tmp_path: Path) -> None:
 def test_scatters_in_blocks(name: str, keys: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_scatters, "limits", lambda target: replace(limits(target), multiprocessors=1))
     monkeypatch.setattr(scatter, "MANY", 1)
-    assert "_block_at" in _simulate(BLOCK_CASES[name], name, keys, tmp_path)
+    text = _simulate(BLOCK_CASES[name], name, keys, tmp_path)
+    assert "_block_at" in text
+    assert "copy: " in text  # lanes have copies of the few elements
 
 
 @lru_cache(maxsize=1)  # tests of one case, which has the same constants in all of them, follow each other

@@ -31,7 +31,8 @@ over the copies follows::
     O[e] = op_c O_copy[c, e]
 
 Where the elements of all keys fit in the shared memory of a block, blocks combine there, and no copies are needed.
-The keys have to be the last axes for it, so where others follow them, a temp has the axes in this order.
+The keys have to be the last axes for it, so where others follow them, a temp has the axes in this order.  Another last
+axis along which terms are contiguous stays, and a block has the elements along it too.
 
 Reduced axes on which no key depends are reduced in a definition of their own before, so that their terms do not meet
 in memory.  ``schedule.scatters`` names the reductions.
@@ -257,11 +258,12 @@ def fits_in_blocks(d: Def, k: Keyed) -> bool:
     trailing = d.par[first:]
     known = [a for a in d.par if isinstance(a.extent, int)]
     one = len(trailing) == 1 and {a.name for a in d.par} - {a.name for a in known} <= {trailing[0].name}
-    if (len(known) < len(d.par) and not one) or not keys >= {a.name for a in trailing}:
+    apart = [a.name for a in trailing if a.name not in keys]
+    if (len(known) < len(d.par) and not one) or apart not in ([], [_in_layout(k.axes, k, k.value)[-1].name]):
         return False
     if len(k.axes) > 1 and any(not isinstance(a.extent, int) for a in k.axes):
         return False
-    own, rows = k.elements, points(d.par[:first])
+    own, rows = prod(at_most(a.extent) for a in trailing), points(d.par[:first])
     size = max(4, d.buffer.dtype.bytes) if in_one_pass(d) else 8
     count = expected(k.axes)
     return own * size <= SCATTER_BYTES and count >= MANY and count >= EACH * own * rows
