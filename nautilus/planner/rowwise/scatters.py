@@ -2,7 +2,7 @@
 
 The masked form tests every pair of a term and an element, at the rate of arithmetic, and reads the keys for it.  A
 scatter combines each term once, at the rate of atomic operations, and needs further launches: one that stores the
-initial values, and for a sum of f32 a second scatter and a kernel that reads both results.
+initial values, and for a sum of f32 one for the scales, a second scatter, and a kernel that reads both results.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def scatter_seconds(d: Def, k: Keyed, m: Machine) -> float:
     count = expected(k.axes) // first
     whole = in_one_pass(d)
     words = max(1.0, d.buffer.dtype.bytes / 4) if whole else 3  # of the atomic operations of a term
-    launches, passes = (2, 1) if whole else (5, 2)
+    launches, passes = (2, 1) if whole else (6, 2)
     launches += first > 1
-    moved = ((passes * count + (first > 1) * (first + 1) * count) * 4 + (2 if whole else 6) * elements * 4) / m.dram
+    moved = ((passes * count + (first > 1) * (first + 1) * count) * 4 + (2 if whole else 8) * elements * 4) / m.dram
     if fits_in_blocks(d, k):
         return launches * m.launch + max(count * words * SHARED_ATOMIC / (32 * m.multiprocessors * m.clock), moved)
     atomics = count * words * _ATOMIC / (32 * m.multiprocessors * m.clock)

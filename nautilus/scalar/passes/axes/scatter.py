@@ -12,13 +12,15 @@ so the combiner has to be exact (:mod:`nautilus.core.expr.atomics`): every run g
 
 A sum of f32 is not.  It becomes one of integers, relative to the largest term of each element::
 
-    O_most[e, d]  max= |x|                                  atomic
-    O_fixed[e, d] sum= i64(x * 2^bits / binade(O_most))     atomic
+    O_most[e, d]  max= |x|                               atomic
+    O_scale[e, d] =    1 / binade(O_most)
+    O_fixed[e, d] sum= i64(x * O_scale * 2^bits)         atomic
     O[e, d]       =    f32(O_fixed) / 2^bits * binade(O_most)
 
 ``bits`` is the largest number for which no sum of all terms leaves 62 bits, so a term is rounded by less than
-``terms * 2^-61`` of the largest one, and a sum by less than a sum in f32 is.  Where the largest term is inf or NaN,
-``O_fixed`` counts inf, -inf and NaN instead, which decide the result.
+``terms * 2^-61`` of the largest one, and a sum by less than a sum in f32 is.  A scale is divided for once, and not for
+each term.  Where the largest term is inf or NaN, the scale is 0, and ``O_fixed`` counts inf, -inf and NaN instead,
+which decide the result.
 
 A condition (``any``, ``all``) is the maximum or the minimum of integers that are 0 or 1.  A sum of equal terms is their
 number times one of them.
@@ -169,9 +171,10 @@ def _rewritten(program: Program, whole: Def, k: Keyed) -> Program:
         scattered(number, _CONDITIONS[d.op], make("cast", k.value, dtype=DType.I32))
         made.append(_from_number(d, number))
     else:
-        most, fixed = temp("most", DType.F32), temp("fixed", DType.I64)
+        most, scale, fixed = temp("most", DType.F32), temp("scale", DType.F32), temp("fixed", DType.I64)
         scattered(most, "max", make("abs", k.value))
-        scattered(fixed, "sum", _in_fixed_point(d, k, most))
+        made.append(_scale_of(d, most, scale))
+        scattered(fixed, "sum", _in_fixed_point(d, k, scale))
         made.append(_from_fixed_point(d, most, fixed))
     if d is not whole:
         made.append(_in_order_of(whole, d))
@@ -287,15 +290,22 @@ def _copied(
     return first, Def(target.name, target, d.par, (axis,), op, read, None, d.span)
 
 
-def _in_fixed_point(d: Def, k: Keyed, most: Buffer) -> Expr:
+def _scale_of(d: Def, most: Buffer, scale: Buffer) -> Def:
+    """The power of two for the terms of each element; 0 where one of them is not finite."""
+    top = Load(most.name, tuple(Var(a.name) for a in d.par), DType.F32, d.span)
+    finite = make("div", _f32(2.0**_SHIFT), make("binade", top))
+    value = make("select", make("lt", top, _f32(inf)), finite, _f32(0.0))
+    return Def(scale.name, scale, d.par, (), None, value, None, d.span)
+
+
+def _in_fixed_point(d: Def, k: Keyed, scale: Buffer) -> Expr:
     """A term of the sum of integers that a sum of f32 becomes (module docstring)."""
     bits = _bits(d)
     assert bits is not None
-    top = Load(most.name, k.at, DType.F32, d.span)
-    unit = make("mul", make("binade", top), _f32(2.0**-_SHIFT))
-    scaled = make("mul", make("div", k.value, unit), _f32(2.0 ** (bits - _SHIFT)))
+    by = Load(scale.name, k.at, DType.F32, d.span)
+    scaled = make("mul", make("mul", k.value, by), _f32(2.0 ** (bits - _SHIFT)))
     whole = make("cast", make("round", scaled), dtype=DType.I64)
-    return make("select", make("lt", top, _f32(inf)), whole, _count(k.value))
+    return make("select", make("lt", _f32(0.0), by), whole, _count(k.value))
 
 
 def _from_number(d: Def, number: Buffer) -> Def:
