@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 
 from nautilus.core.expr.nodes import free_vars, loads
-from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import Schedule
+from nautilus.planner.rowwise.terms import keyed_elements
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.keys import Keyed
 from nautilus.scalar.ir import Program
@@ -56,14 +55,8 @@ def share_terms(defs: Sequence[Def]) -> bool:
     """
     if any(d.scatter is None for d in defs):
         return False
-    sizes = [_reached(d) * d.buffer.dtype.bytes for d in defs]
+    sizes = [keyed_elements(d) * d.buffer.dtype.bytes for d in defs]
     return sum(sizes) <= SCATTERS_BYTES if min(sizes) <= SCATTER_BYTES else True
-
-
-def _reached(d: Def) -> int:
-    """The elements that a term of the scatter ``d`` may reach, at most: those of dimensions from the first key on."""
-    first = next((n for n, e in enumerate(d.index) if loads(e)), len(d.index))
-    return prod(at_most(n) for n in d.buffer.shape[first:])
 
 
 def masked_seconds(d: Def, k: Keyed, m: Machine) -> float:

@@ -54,3 +54,13 @@ def test_terms_of_several_histograms_lie_along_contiguous_keys(dtype: str, tile:
     assert made.context.schedule is not None
     assert {a.name: a.tile for a in made.context.schedule.kernels[0].axes} == {"b": 1, "n": tile}
     assert [s.name for s in made.modules["ma-tile"].kernels[-1].smem] == ["C_block"]
+
+
+@pytest.mark.parametrize(("elements", "tile"), [(4096, 4096), (64, 1024)])
+def test_blocks_are_wide_where_they_are_few(elements: int, tile: int) -> None:
+    """A block has four terms for each of its elements, so that many elements leave few blocks."""
+    text = f"dim N = 1048576, E = {elements}\ninput x: f32[N], q: i32[N]\noutput C: f32[E]\n"
+    text += "C[e] = max[n | q[n] == e](x[n])\n"
+    made = compile_file(Request(Path("s.naut"), "sm_90a", text=text, until="scalar"))
+    assert made.context.schedule is not None
+    assert {a.name: a.tile for a in made.context.schedule.kernels[0].axes} == {"n": tile}

@@ -22,6 +22,10 @@ A sum of f32 is not.  It becomes one of integers, relative to the largest term o
 each term.  Where the largest term is inf or NaN, the scale is 0, and ``O_fixed`` counts inf, -inf and NaN instead,
 which decide the result.
 
+The largest of terms ``exp(x - M[e])`` is ``exp(M[e] - M[e])`` where ``M[e]`` is the largest ``x`` of the same terms,
+because ``exp`` is monotone: no scatter looks for it (:func:`largest_of`).  It is NaN where ``M[e]`` is not finite, and
+so for an element without terms, of which ``O_fixed`` counts none.
+
 A condition (``any``, ``all``) is the maximum or the minimum of integers that are 0 or 1.  A sum of equal terms is their
 number times one of them.
 
@@ -42,7 +46,7 @@ in memory.  ``schedule.scatters`` names the reductions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf, isfinite, prod
 
@@ -51,7 +55,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.atomics import is_exact
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, identity, loads
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, identity, loads, substitute
 from nautilus.core.index.sizes import at_most, large, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -90,12 +94,13 @@ class Scatter:
     def apply(self, program: Program) -> Program:
         """The program with scatters. Raises ScheduleError for a definition that cannot be one."""
         names = (self.schedule.scatters if self.schedule is not None else None) or ()
+        given = find_defs(program)
         for name in names:
             d = find_defs(program).get(name)
             found = None if d is None else scattered(program, d)
             if d is None or found is None:
                 raise ScheduleError(f"scatters: {name!r} is no reduction with a key")
-            program = _rewritten(program, d, found)
+            program = _rewritten(program, d, found, largest_of(d, given))
         return Simplify().apply(program) if names else program
 
 
@@ -138,7 +143,34 @@ def _bits(d: Def) -> int | None:
     return found if found >= _LEAST else None
 
 
-def _rewritten(program: Program, whole: Def, k: Keyed) -> Program:
+def largest_of(d: Def, defs: Mapping[str, Def]) -> Expr | None:
+    """The largest term of the sum ``d`` of exponentials relative to the largest of their arguments; None for others."""
+    match d.value:
+        case Op(op="exp", args=(Op(op="sub", args=(x, Load() as read)),)) if d.op == "sum" and read.buffer in defs:
+            of = defs[read.buffer]
+        case _:
+            return None
+    own, alike = tuple(Var(a.name) for a in d.par), [a.extent for a in of.axes] == [a.extent for a in d.axes]
+    if of.op != "max" or of.at is not None or read.index != own or not alike or len(of.par) != len(d.par):
+        return None
+    if not (of.buffer.dtype is DType.F32 is x.dtype is d.buffer.dtype):
+        return None
+    names: dict[str, Expr] = {a.name: Var(b.name) for a, b in zip(of.axes, d.axes, strict=True)}
+    guard = None if of.guard is None else substitute(of.guard, names)
+    if guard != d.guard or substitute(of.value, names) != x:
+        return None
+    return make("exp", make("sub", read, read))
+
+
+def _at_most_one(e: Expr) -> Expr:
+    """``e``, which is ``exp(x - m)`` with ``x <= m``; a computed ``x`` may be rounded in another way than in ``m``."""
+    match e:
+        case Op(op="exp", args=(Op(op="sub", args=(x, _)) as exponent,)) if not isinstance(x, Load):
+            return make("exp", make("min", exponent, _f32(0.0)))
+    return e
+
+
+def _rewritten(program: Program, whole: Def, k: Keyed, largest: Expr | None) -> Program:
     taken: list[str] = []
 
     def temp(suffix: str, dtype: DType) -> Buffer:
@@ -158,6 +190,7 @@ def _rewritten(program: Program, whole: Def, k: Keyed) -> Program:
 
     if d is not whole:
         d = replace(d, name=(own := temp("by_key", d.buffer.dtype)).name, buffer=replace(own, shape=d.buffer.shape))
+    largest = None if without_position(d, k) else largest
     k = _reduced_first(d, k, made, temp("terms", d.buffer.dtype))
     assert d.op is not None
     if is_exact(d.op, d.buffer.dtype):
@@ -172,7 +205,11 @@ def _rewritten(program: Program, whole: Def, k: Keyed) -> Program:
         made.append(_from_number(d, number))
     else:
         most, scale, fixed = temp("most", DType.F32), temp("scale", DType.F32), temp("fixed", DType.I64)
-        scattered(most, "max", make("abs", k.value))
+        if largest is None:
+            scattered(most, "max", make("abs", k.value))
+        else:
+            made.append(Def(most.name, most, d.par, (), None, largest, None, d.span))
+            k = replace(k, value=_at_most_one(k.value))
         made.append(_scale_of(d, most, scale))
         scattered(fixed, "sum", _in_fixed_point(d, k, scale))
         made.append(_from_fixed_point(d, most, fixed))
@@ -344,7 +381,8 @@ def _counted(total: Expr, top: Expr) -> Expr:
     """The sum of terms that count ``total``, of which the largest magnitude ``top`` is inf or NaN."""
     low = make("eq", make("mod", total, _i64(_MINUS_INF)), _i64(0))
     both = make("select", low, _f32(-inf), make("sub", top, top))
-    return make("select", make("lt", total, _i64(_MINUS_INF)), _f32(inf), both)
+    some = make("select", make("lt", total, _i64(_MINUS_INF)), _f32(inf), both)
+    return make("select", make("eq", total, _i64(0)), _f32(0.0), some)
 
 
 def _f32(value: float) -> Const:
