@@ -42,3 +42,11 @@ def test_a_scatter_in_blocks_stays_apart_from_one_in_memory() -> None:
     text = "dim N = 1048576, E = 64, F = 65536\ninput X: f32[N], Id: i32[N], Jd: i32[N]\n"
     text += "output A: f32[E], B: f32[F]\nA[e] = max[n | Id[n] == e](X[n])\nB[f] = max[n | Jd[n] == f](X[n])\n"
     assert {k.ops for k in schedule_of(text).kernels} == {("A",), ("B",)}
+
+
+def test_rows_of_few_segments_are_not_sorted() -> None:
+    """Blocks combine all elements in shared memory, where each of few segments would have thousands of rows."""
+    text = "dim N = {n}, K = 64, D = 64\ninput X: f32[N, D], Id: i32[N]\noutput S: f32[K, D]\n"
+    text += "S[k, d] = sum[n | Id[n] == k](X[n, d])\n"
+    sums = [schedule_of(text.format(n=n)).scatters or () for n in (1048576, 524288)]
+    assert ["S" in found for found in sums] == [True, False]
