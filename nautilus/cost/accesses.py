@@ -32,7 +32,7 @@ from nautilus.ma_tile.ir.ops import Frag, GlobalLoad, GlobalStore, MemKernel, Tm
 from nautilus.ma_tile.ir.traverse import bound
 from nautilus.ma_tile.ir.values import Smem
 from nautilus.targets.limits import VECTOR_BYTES
-from nautilus.targets.memory_rates import ATOMIC_LINES, OUTSIDE, SECTOR, SHARED_ATOMIC, SPLIT, split_rows
+from nautilus.targets.memory_rates import ATOMIC_LINES, OUTSIDE, SECTOR, SHARED_ATOMIC, SPLIT, WAITS, split_rows
 
 REQUEST = 0.75  # share of the time of a sector alone in its line that its neighbours in the line do not take again
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 neighbouring elements counts
@@ -53,14 +53,16 @@ class StoreWork:
     meets: float = 0.0
 
 
-def store_work(buffer: Buffer, op: GlobalStore, layout: FragLayout, warps: int) -> StoreWork:
-    """The work of ``op`` in ``buffer``, whose value has ``layout`` in each of ``warps`` warps.
+def store_work(buffer: Buffer, op: GlobalStore, kernel: MemKernel, warps: int) -> StoreWork:
+    """The work of ``op`` of ``kernel`` in ``buffer``, in ``warps`` warps.
 
     A request is that of a lane where values decide about its place, and that of a warp where lanes have neighbours.
     """
+    layout = kernel.layouts[op.value.layout]
     count, words = warps * layout.registers / max(1, op.vec), buffer.dtype.bytes / 4
     if op.scratch is not None:
-        return StoreWork(issue=count * SHARED_ATOMIC * words)
+        copies = prod(a.size for s in kernel.smem if s.name == op.scratch for a in s.axes[1:])
+        return StoreWork(issue=count * SHARED_ATOMIC * WAITS[copies] * words)
     if op.combiner is not None:
         lines = min(ATOMIC_LINES, max(1, prod(nominal(n) for n in buffer.shape) * buffer.dtype.bytes // LINE))
         each, sectors_each = (32, SCATTERED) if refs(op.index[-1]) else (1, COMBINED)

@@ -424,7 +424,7 @@ class Counter:
         """Count a store, which moves nothing in the iterations that its mask leaves out."""
         if np.any(times):
             self.stored.add(op.buffer)
-        found = store_work(self.shapes[op.buffer], op, self.kernel.layouts[op.value.layout], self.warps)
+        found = store_work(self.shapes[op.buffer], op, self.kernel, self.warps)
         stored = times * share_of_one(op.mask, env)
         self.counts.sectors = self.counts.sectors + stored * found.sectors
         self.counts.meets = self.counts.meets + stored * found.meets

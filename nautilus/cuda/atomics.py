@@ -20,15 +20,30 @@ def _extreme(name: str, up: str, down: str, nan: str, bits: str) -> Texts:
     ), ()
 
 
-def _combine(
-    name: str, atomic: str, combined: str, needs: tuple[str, ...] = (), within: str = ""
-) -> Mapping[str, Texts]:
+ATOMIC_EXTREMES: Mapping[str, Texts] = {
+    "atomic_max_f32": _extreme("max", "Max", "Min", "int", "0x7fffffff"),
+    "atomic_min_f32": _extreme("min", "Min", "Max", "u32", "0xffffffffu"),
+}
+
+#: combiner -> x and y combined, and the helpers that this calls
+COMBINED: Mapping[str, Texts] = {
+    "add": ("x + y", ()),
+    "max": ("x > y ? x : y", ()),
+    "min": ("x < y ? x : y", ()),
+    "max_f32": ("max_nan(x, y)", ("max_nan",)),
+    "min_f32": ("min_nan(x, y)", ("min_nan",)),
+}
+
+
+def _combine(name: str, atomic: str, within: str = "") -> Mapping[str, Texts]:
     """Atomics on one address run one after another, so terms that meet are combined beforehand.
 
     ``combine``: neighbouring lanes with one element, of a warp that calls it together.  A quarter of the lanes has to
     gain by it.  ``extend``: terms of one thread that follow each other.  ``put``: no others.  ``extend_at`` and
     ``put_at``: the same in an array of the block in shared memory; ``within``: the atomic there, if it is another one.
     """
+    combined, needs = COMBINED[name]
+    needs = needs if atomic not in ATOMIC_EXTREMES else (atomic, *needs)
     within = within or atomic
     template = "template <class T> __device__ __forceinline__ void"
     put = f"{template} put_{name}(bool active, T* p, T x) {{ if (active) {atomic}(p, x); }}"
@@ -72,8 +87,7 @@ def _combine(
 
 
 ATOMICS: Mapping[str, Texts] = {
-    "atomic_max_f32": _extreme("max", "Max", "Min", "int", "0x7fffffff"),
-    "atomic_min_f32": _extreme("min", "Min", "Max", "u32", "0xffffffffu"),
+    **ATOMIC_EXTREMES,
     "add_in_block": (
         (
             "// Additions of 64 bits in shared memory are loops. Two of 32 bits with a carry give the same sum.\n"
@@ -85,9 +99,9 @@ ATOMICS: Mapping[str, Texts] = {
         ),
         (),
     ),
-    **_combine("add", "atomicAdd", "x + y", within="add_in_block"),
-    **_combine("max", "atomicMax", "x > y ? x : y"),
-    **_combine("min", "atomicMin", "x < y ? x : y"),
-    **_combine("max_f32", "atomic_max_f32", "max_nan(x, y)", ("atomic_max_f32", "max_nan")),
-    **_combine("min_f32", "atomic_min_f32", "min_nan(x, y)", ("atomic_min_f32", "min_nan")),
+    **_combine("add", "atomicAdd", within="add_in_block"),
+    **_combine("max", "atomicMax"),
+    **_combine("min", "atomicMin"),
+    **_combine("max_f32", "atomic_max_f32"),
+    **_combine("min_f32", "atomic_min_f32"),
 }

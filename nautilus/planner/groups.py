@@ -160,7 +160,8 @@ def graph_of(defs: Mapping[str, Def]) -> Graph:
 
 def are_alike(defs: Mapping[str, Def], first: Group, second: Group) -> bool:
     """Whether ``first`` and ``second`` are one kernel though they need not read a large tensor in common."""
-    return launches_alike(defs, first, second) or have_the_same_terms(defs, first, second)
+    found = (launches_alike, have_the_same_terms, have_the_same_keys)
+    return any(alike(defs, first, second) for alike in found)
 
 
 def launches_alike(defs: Mapping[str, Def], first: Group, second: Group) -> bool:
@@ -191,6 +192,19 @@ def have_the_same_terms(defs: Mapping[str, Def], first: Group, second: Group) ->
         return False
     shapes = {(tuple(a.extent for a in d.par), tuple(a.extent for a in d.red)) for d in found}
     return len(shapes) == 1 and _elements(found[0]) == _elements(found[1])
+
+
+def have_the_same_keys(defs: Mapping[str, Def], first: Group, second: Group) -> bool:
+    """Whether ``first`` and ``second`` are scatters that read the same keys at each term."""
+    found = [defs[n] for n in (*first, *second)]
+    if any(d.scatter is None for d in found):
+        return False
+    places: list[dict[str, Expr]] = [{a.name: Var(f"axis {n}") for n, a in enumerate(d.par)} for d in found]
+    keys = {
+        (tuple(a.extent for a in d.par), frozenset(substitute(ld, at) for e in d.index for ld in loads(e)))
+        for d, at in zip(found, places, strict=True)
+    }
+    return len(keys) == 1
 
 
 def _elements(d: Def) -> frozenset[Expr]:

@@ -41,6 +41,7 @@ from nautilus.planner.products.sums import (
     is_sum_of_others,
 )
 from nautilus.planner.products.turned import is_copied, is_operand, is_turned
+from nautilus.planner.rowwise.scatters import share_terms
 from nautilus.planner.rowwise.turned import steps_across, turns_rows
 from nautilus.planner.rowwise.windows import shares_windows
 from nautilus.planner.tiles import size_kernel
@@ -224,7 +225,7 @@ def _is_epilogue(known: Known, ops: Group, fallbacks: Fallbacks) -> bool:
 
 def _merge_fault(known: Known, groups: dict[str, Group], merged: Group, fallbacks: Fallbacks) -> Why | None:
     """Why ``merged`` may not be one kernel, before its plan is tried; None where it may."""
-    if any(known.defs[o].scatter is not None for o in merged):
+    if any(known.defs[o].scatter is not None for o in merged) and not share_terms([known.defs[o] for o in merged]):
         return Why.SCATTER
     if len(merged) > MOST:
         return Why.MANY

@@ -6,9 +6,9 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.targets.records import TARGETS, Limits, find
 
 __all__ = [
-    "BANKS", "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "MMA_ROWS", "NAMED_BARRIERS", "SCATTER_BYTES",
-    "SHORT_DEPTH", "SMEM_WITHOUT_OPT_IN", "SM_REGISTERS", "TENSOR_MAP_AXES", "THREAD_REGISTERS", "VECTOR_BYTES",
-    "WARP", "WGMMA_COLUMNS", "WGMMA_ROWS", "WHOLE_DEPTH", "WORD", "Limits", "held_registers", "limits",
+    "BANKS", "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "MMA_ROWS", "NAMED_BARRIERS", "SCATTERS_BYTES",
+    "SCATTER_BYTES", "SHORT_DEPTH", "SMEM_WITHOUT_OPT_IN", "SM_REGISTERS", "TENSOR_MAP_AXES", "THREAD_REGISTERS",
+    "VECTOR_BYTES", "WARP", "WGMMA_COLUMNS", "WGMMA_ROWS", "WHOLE_DEPTH", "WORD", "Limits", "held_registers", "limits",
 ]  # fmt: skip
 
 WARP = 32  # lanes of a warp
@@ -30,6 +30,7 @@ THREAD_REGISTERS = 255  # registers of a thread at most
 BLOCK_REGISTERS = 32768  # elements of 32 bits that the registers of a block hold beside what its threads compute with
 SM_REGISTERS = 65536  # registers of a multiprocessor
 SCATTER_BYTES = 33792  # bytes of a scatter that a block combines in shared memory: several blocks then share an SM
+SCATTERS_BYTES = 2 * SCATTER_BYTES  # bytes of several scatters of the same terms, which are then read once
 VECTOR_BYTES = 16  # bytes of the widest access of a thread, and the alignment of the rows that copy units read
 
 

@@ -17,6 +17,8 @@ OUTSIDE: Final = 4.0  # time of a row of a TMA box that the tensor does not have
 SPLIT: Final = 4.0
 ATOMIC_LINES: Final = 1024  # lines of 128 bytes over which atomic operations spread without waiting for each other
 SHARED_ATOMIC: Final = 8.0  # cycles of an instruction that combines 32 elements of 4 bytes in shared memory
+#: the same with copies of the elements, relative to one: lanes in the fullest bank, expected where keys are random
+WAITS: Final = {1: 1.0, 2: 0.88, 4: 0.76, 8: 0.6, 16: 0.43, 32: 0.28}
 PARTIAL: Final = 6.0  # approximate time of writing a part of a sector, relative to that of as many bytes of whole ones
 
 

@@ -19,6 +19,7 @@ from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
+from nautilus.cuda.atomics import COMBINED
 from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.expr import CONDITION, SUM, Text, operand
 from nautilus.cuda.ops.elementwise import print_cast
@@ -34,12 +35,13 @@ from nautilus.cuda.ops.movement import (
     tile_byte,
     tile_row_col,
 )
+from nautilus.cuda.registers import times
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.analysis.access import key_dimensions
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.row_store import threads_along
-from nautilus.targets.limits import VECTOR_BYTES
+from nautilus.targets.limits import VECTOR_BYTES, WARP
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def _print_term(w: Writer, op: ma.GlobalStore, frag: ma.Frag, c: _Combiner, r: s
 def _print_in_block(w: Writer, op: ma.GlobalStore, frag: ma.Frag, c: _Combiner) -> None:
     """Print a scatter into the scratch of the block."""
     assert op.scratch is not None
-    layout, keys = w.layout(frag), key_dimensions(w.module.buffer(op.buffer), op.index)
+    layout, keys = w.layout(frag), key_dimensions(w.module.buffer(op.buffer), op.index, op.value.type.names)
     own = _scratch(w, op.scratch, c)
     if c.kind == "u32":  # one instruction combines all lanes with the same element
         with w.registers("r", layout.registers) as r:
@@ -120,11 +122,15 @@ def _in_block(
     at: Expr = Const(0, DType.I32)
     for e, n in zip(op.index[len(op.index) - len(keys) :], keys, strict=True):
         at = simplify(calc("add", calc("mul", at, n), e))
+    count = _copies(w, op)
     with w.positions(frag.layout, place_exprs(w, op, frag.layout), r):
         mask = "" if op.mask is None else w.expr(op.mask, layout, r)
         first = w.first_holder(layout)
         active = f"{first} && ({mask})" if first and mask else first or mask or "true"
         place = w.expr(at, layout, r)
+    if count > 1:
+        copy = w.lane if count == WARP else f"{w.lane} % {count}"
+        place = f"{times(place, count)} + {copy}"
     value = f"({c.kind}){w.name(frag)}[{r}]" if c.kind.startswith("u") else f"{w.name(frag)}[{r}]"
     return f"{active}, {base}{operand(place, SUM) if base else place}, {value}"
 
@@ -152,20 +158,41 @@ def print_block_end(w: Writer, ops: Iterable[ma.GlobalStore]) -> None:
     for op in ops:
         assert op.scratch is not None and op.combiner is not None
         buffer = w.module.buffer(op.buffer)
-        keys = key_dimensions(buffer, op.index)
+        keys, count = key_dimensions(buffer, op.index, op.value.type.names), _copies(w, op)
         c, i, start = _combiner(op.combiner, buffer.dtype), w.unique("i"), identity(op.combiner, buffer.dtype.compute)
         leading = op.index[: len(op.index) - len(keys)]
         zero = tuple(Const(0, DType.I32) for _ in keys)
-        with w.braces(_each_element(w, op, i)):
-            w.line(f"const {c.kind} x = ({_scratch(w, op.scratch, c)})[{i}];")
+        own = _scratch(w, op.scratch, c)
+        with w.braces(_each_element(w, op, i, count)):
+            if count == 1:
+                w.line(f"const {c.kind} x = ({own})[{i}];")
+            else:
+                _print_combined(w, c, f"({own} + {times(i, count)})", count)
             at = element_offset(w, buffer, [w.expr(e) for e in (*leading, *zero)])
             target = f"reinterpret_cast<{c.kind}*>({w.env['&' + op.buffer]} + ({at})) + {i}"
             put = w.speller.use(f"put_{c.suffix}")
             w.line(f"{put}(x != ({c.kind}){literal(start.value, buffer.dtype.compute)}, {target}, x);")
 
 
-def _each_element(w: Writer, op: ma.GlobalStore, i: str) -> str:
-    count = prod(a.size for a in w.smem[op.scratch or ""].axes)
+def _print_combined(w: Writer, c: _Combiner, copies: str, count: int) -> None:
+    """Print ``x``, which combines ``count`` ``copies``; neighbouring threads begin with different ones."""
+    n, (combined, needs) = w.unique("n"), COMBINED[c.suffix]
+    for name in needs:
+        w.speller.use(name)
+    w.line(f"{c.kind} x = {copies}[threadIdx.x % {count}];")
+    w.line("#pragma unroll")
+    with w.braces(f"for (int {n} = 1; {n} < {count}; ++{n})"):
+        w.line(f"const {c.kind} y = {copies}[(threadIdx.x + {n}) % {count}];")
+        w.line(f"x = {combined};")
+
+
+def _copies(w: Writer, op: ma.GlobalStore) -> int:
+    """The copies of each element of the scratch of a block."""
+    return prod(a.size for a in w.smem[op.scratch or ""].axes[1:])
+
+
+def _each_element(w: Writer, op: ma.GlobalStore, i: str, copies: int = 1) -> str:
+    count = prod(a.size for a in w.smem[op.scratch or ""].axes) // copies
     return f"for (int {i} = threadIdx.x; {i} < {count}; {i} += {32 * w.kernel.warps})"
 
 

@@ -13,7 +13,7 @@ opaque atom about which nothing is known except which tile axes it varies with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 
 from nautilus.core.buffers import Buffer
@@ -246,12 +246,14 @@ def contiguous_axis(buffer: Buffer, index: tuple[Expr, ...], axes: tuple[str, ..
     return None
 
 
-def key_dimensions(buffer: Buffer, index: tuple[Expr, ...]) -> tuple[int, ...]:
-    """The extents of the dimensions from the first one that values of fragments reach on; () where one is not known.
+def key_dimensions(buffer: Buffer, index: tuple[Expr, ...], axes: Iterable[str]) -> tuple[int, ...]:
+    """The extents of the dimensions from the first one on that fragments decide about; () where one is not known.
 
-    The bound of a size stands for it where there is one dimension.
+    Their values do, or their elements, which have ``axes``.  The bound of a size stands for it where
+    there is one dimension.
     """
-    first = next((n for n, e in enumerate(index) if refs_of(e)), len(index))
+    own = frozenset(axes)
+    first = next((n for n, e in enumerate(index) if refs_of(e) or free_vars(e) & own), len(index))
     extents = buffer.shape[first:]
     if len(extents) == 1:
         extents = (at_most(extents[0]),)

@@ -16,7 +16,7 @@ from nautilus.ma_tile.ir.row_store import in_rows, is_range
 from nautilus.ma_tile.ir.traverse import memory_of
 from nautilus.ma_tile.verify.layout import cover_fault, vector_axis
 from nautilus.ma_tile.verify.scope import KernelScope, Rule
-from nautilus.targets.limits import VECTOR_BYTES
+from nautilus.targets.limits import VECTOR_BYTES, WARP
 
 
 def need_vector(s: KernelScope, layout: FragLayout, vec: int, width: int, axis: str | None, repeat: int = 1) -> None:
@@ -59,14 +59,15 @@ def atomic_store(s: KernelScope, op: GlobalStore, buffer: Buffer, layout: FragLa
 
 
 def _block_scratch(s: KernelScope, op: GlobalStore, buffer: Buffer) -> None:
-    """The scratch has the elements of the trailing dimensions; the others are those of the block."""
+    """The scratch has the elements of the trailing dimensions, or copies of each; the others are those of the block."""
     scratch = s.smem.get(op.scratch or "")
     s.need(scratch is not None, "shared buffers are declared", op.scratch or "")
     assert scratch is not None
-    keys = key_dimensions(buffer, op.index)
+    keys = key_dimensions(buffer, op.index, op.value.type.names)
     plain = (scratch.dtype, scratch.stages, scratch.swizzle, scratch.pad) == (buffer.dtype, 1, 0, 0)
     sizes = [a.size for a in scratch.axes]
-    s.need(plain and sizes == [prod(keys)], "scratch of a block has the elements of its keys", scratch.name)
+    copied = len(sizes) == 1 or (len(sizes) == 2 and sizes[1] in (2, 4, 8, 16, WARP))
+    s.need(plain and copied and sizes[0] == prod(keys), "scratch of a block has the elements of its keys", scratch.name)
     leading = op.index[: len(op.index) - len(keys)]
     fixed = {name for name, _ in s.kernel.decode} | {"block"}
     same = all(free_vars(e) <= fixed and not refs(e) for e in leading)

@@ -55,10 +55,13 @@ def _windows(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None:
 
 
 def _terms(g: Draft, grid: Sequence[str], _rest: Sequence[str]) -> Plan | None:
-    """One scatter."""
+    """Scatters, all of which have the same blocks."""
     extents = {x: g.extent(x) for x in grid}
-    block = terms.block_of(g.defs[0], g.vector_axis(), extents) if len(g.defs) == 1 else None
-    return None if block is None else (g.loop, _on_grid(grid, block[0]), _direct(*block[1]))
+    if not all(d.scatter is not None and extents.keys() >= {a.name for a in d.par} for d in g.defs):
+        return None
+    first, *rest = (terms.block_of(d, g.vector_axis(), extents) for d in g.defs)
+    alike = first is not None and all(block == first for block in rest)
+    return (g.loop, _on_grid(grid, first[0]), _direct(*first[1])) if alike and first else None
 
 
 def _lanewise(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None:

@@ -2,15 +2,17 @@
 
 The masked form tests every pair of a term and an element, at the rate of arithmetic, and reads the keys for it.  A
 scatter combines each term once, at the rate of atomic operations, and needs further launches: one that stores the
-initial values, and for a sum of f32 a second scatter and a kernel that reads both results.
+initial values, and for a sum of f32 one for the scales, a second scatter, and a kernel that reads both results.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nautilus.core.expr.nodes import free_vars, loads
 from nautilus.core.schedule import Schedule
+from nautilus.planner.rowwise.terms import keyed_elements
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.keys import Keyed
 from nautilus.scalar.ir import Program
@@ -25,7 +27,8 @@ from nautilus.scalar.passes.axes.scatter import (
     without_position,
 )
 from nautilus.scalar.rewriting import find_defs
-from nautilus.targets.memory_rates import ATOMIC_LINES, SHARED_ATOMIC
+from nautilus.targets.limits import SCATTER_BYTES, SCATTERS_BYTES
+from nautilus.targets.memory_rates import ATOMIC_LINES, SHARED_ATOMIC, WAITS
 from nautilus.targets.rates import Machine, machine
 
 MARGIN = 1.25  # least quotient of the times of the masked form and of the scatter
@@ -43,6 +46,17 @@ def plan_scatters(program: Program, schedule: Schedule, arch: str) -> Schedule:
         if k is not None and MARGIN * scatter_seconds(d, k, m) < masked_seconds(d, k, m):
             found.append(d.name)
     return replace(schedule, scatters=tuple(found)) if found else schedule
+
+
+def share_terms(defs: Sequence[Def]) -> bool:
+    """Whether ``defs`` are scatters whose kernel, if they have the same terms, combines as they do alone.
+
+    Blocks combine in shared memory where all results fit there together, or none does alone.
+    """
+    if any(d.scatter is None for d in defs):
+        return False
+    sizes = [keyed_elements(d) * d.buffer.dtype.bytes for d in defs]
+    return sum(sizes) <= SCATTERS_BYTES if min(sizes) <= SCATTER_BYTES else True
 
 
 def masked_seconds(d: Def, k: Keyed, m: Machine) -> float:
@@ -68,11 +82,13 @@ def scatter_seconds(d: Def, k: Keyed, m: Machine) -> float:
     count = expected(k.axes) // first
     whole = in_one_pass(d)
     words = max(1.0, d.buffer.dtype.bytes / 4) if whole else 3  # of the atomic operations of a term
-    launches, passes = (2, 1) if whole else (5, 2)
+    launches, passes = (2, 1) if whole else (6, 2)
     launches += first > 1
-    moved = ((passes * count + (first > 1) * (first + 1) * count) * 4 + (2 if whole else 6) * elements * 4) / m.dram
+    moved = ((passes * count + (first > 1) * (first + 1) * count) * 4 + (2 if whole else 8) * elements * 4) / m.dram
     if fits_in_blocks(d, k):
-        return launches * m.launch + max(count * words * SHARED_ATOMIC / (32 * m.multiprocessors * m.clock), moved)
+        waits = WAITS[1] if d.par[-1] in k.keys else WAITS[max(WAITS)]  # lanes along an axis have banks of their own
+        atomics = count * words * SHARED_ATOMIC * waits / (32 * m.multiprocessors * m.clock)
+        return launches * m.launch + max(atomics, moved)
     atomics = count * words * _ATOMIC / (32 * m.multiprocessors * m.clock)
     lines = min(ATOMIC_LINES, max(1, elements * copies(d, k) * words / LINE))
     serial = count * words / (lines * m.line_atomics * m.clock)

@@ -3,8 +3,8 @@
 Atomic operations on one element run one after another, and terms that follow each other often have one key: segments
 are sorted, and some keys are more frequent than others.  So a thread has :data:`RUN` terms that follow each other along
 the axis of the keys, which it combines before it writes.  Lanes lie along the contiguous axis of the terms, so that the
-elements of a warp are whole sectors of memory.  Terms without such an axis are read in vectors, and the general rule of
-elementwise kernels gives their tiles.
+elements of a warp are whole sectors of memory.  Terms without such an axis are read in vectors: those of bytes in whole
+ones, and the general rule of elementwise kernels gives the tiles of others.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ from collections.abc import Mapping
 from math import prod
 
 from nautilus.core.expr.nodes import free_vars, loads
+from nautilus.core.index.sizes import at_most
 from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.passes.axes import scatter
+from nautilus.targets.limits import SCATTER_BYTES, VECTOR_BYTES, WARP
 
 RUN, SHORTEST_RUN = 16, 4  # terms of a thread
 WARPS = 4  # warps of a block
+BYTES = VECTOR_BYTES * WARP * WARPS  # terms of a block that are bytes
+WIDE, EACH = 512, 8  # threads of a block, and terms of each, where blocks are few because elements are many
+TERMS = 4  # terms of a block for each element that it combines (``block-scatters``)
 BLOCKS = 512  # blocks with which a run is as long as possible: about four on each multiprocessor
 
 
@@ -28,8 +34,10 @@ def block_of(d: Def, fast: str | None, extents: Mapping[str, int]) -> tuple[dict
     """
     keyed = {x for e in d.at or () for ld in loads(e) for i in ld.index for x in free_vars(i)}
     order = [a.name for a in d.par if a.name in keyed]
-    if d.scatter is None or fast is None or fast in keyed or not order:
+    if d.scatter is None or fast is None or not order:
         return None
+    if fast in keyed:
+        return _along_keys(d, fast, extents)
     columns = _columns(extents[fast])
     across = max(1, columns // 32)
     down = WARPS // across
@@ -39,6 +47,24 @@ def block_of(d: Def, fast: str | None, extents: Mapping[str, int]) -> tuple[dict
     while run > SHORTEST_RUN and blocks // run < BLOCKS:
         run //= 2
     return {fast: columns, order[-1]: min(run * rows, ceil_pow2(extents[order[-1]]))}, (down, across)
+
+
+def _along_keys(d: Def, fast: str, extents: Mapping[str, int]) -> tuple[dict[str, int], tuple[int, int]] | None:
+    """The tiles of terms that are contiguous along their keys; None where the general rule holds."""
+    reached = keyed_elements(d)
+    count = prod(extents.values())
+    in_block = len(extents) == 1 and reached * d.buffer.dtype.bytes <= SCATTER_BYTES
+    in_block = in_block and count >= max(scatter.MANY, scatter.EACH * reached)
+    if in_block and extents[fast] >= EACH * WIDE <= TERMS * reached and count < BLOCKS * TERMS * reached:
+        return {fast: EACH * WIDE}, (1, WIDE // WARP)
+    whole = extents[fast] >= BYTES and all(ld.dtype.bytes == 1 for ld in d.reads())
+    return ({fast: BYTES}, (1, WARPS)) if whole else None
+
+
+def keyed_elements(d: Def) -> int:
+    """The elements that a term of the scatter ``d`` may reach, at most: those of dimensions from the first key on."""
+    first = next((n for n, e in enumerate(d.index) if loads(e)), len(d.index))
+    return prod(at_most(n) for n in d.buffer.shape[first:])
 
 
 def _columns(extent: int) -> int:

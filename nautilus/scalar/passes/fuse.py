@@ -7,8 +7,8 @@ another phase.
 
 Legality, checked here: every op of the plan exists; operands come before their readers; every grid
 axis is a parallel axis of every op in the group that has it, and of every op that keeps its buffer
-(an op without the axis is computed again by every block); every read of a fused definition is aligned; a scatter is a
-kernel of its own, whose axes are grid or tile.
+(an op without the axis is computed again by every block); every read of a fused definition is aligned; a scatter shares
+a kernel with scatters of the same terms alone, whose axes are grid or tile.
 Establishes: one kernel a plan; under its grid loops one nest a definition, in phase order.
 """
 
@@ -74,8 +74,8 @@ def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...], kept:
         reader, temp = unified.misaligned[0]
         raise ScheduleError(f"{reader} does not read {temp} at its own position", kernel=plan.name)
     scattered = next((d.name for d in unified.defs if d.scatter is not None), None)
-    if scattered is not None and len(plan.ops) > 1:
-        raise ScheduleError(f"the scatter {scattered} is a kernel of its own", kernel=plan.name)
+    if scattered is not None and not have_the_same_terms(unified):
+        raise ScheduleError(f"the scatter {scattered} is in a kernel with other terms", kernel=plan.name)
     for a in plan.axes:
         if scattered is not None and a.role == LOOP:
             raise ScheduleError(f"axis {a.name!r} of a scatter is not grid or tile", kernel=plan.name)
@@ -92,6 +92,14 @@ def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...], kept:
             if a.role == GRID and a.name not in {p.name for p in d.par} and (d.axis(a.name) or d.name in kept):
                 raise ScheduleError(f"grid axis {a.name!r} is not parallel in {d.name}", kernel=plan.name)
     return unified
+
+
+def have_the_same_terms(unified: Unified) -> bool:
+    """Whether all definitions of ``unified`` are scatters of terms with the same axes, none of which reads another."""
+    names = {d.name for d in unified.defs}
+    alike = len({frozenset(a.name for a in d.par) for d in unified.defs}) == 1
+    apart = not any(ld.buffer in names for d in unified.defs for ld in d.reads())
+    return alike and apart and all(d.scatter is not None for d in unified.defs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,12 +45,22 @@ def test_keys_alone_are_read_in_vectors() -> None:
     assert layout.reg == (Mode(8, "t", 1),) and layout.lane == (Mode(32, "t", 8),)
 
 
-@pytest.mark.parametrize("dtype", ["u8", "u4"])
-def test_terms_of_several_histograms_lie_along_contiguous_keys(dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "tile"), [("u8", 2048), ("u4", 1024)])
+def test_terms_of_several_histograms_lie_along_contiguous_keys(dtype: str, tile: int) -> None:
     """Also where two keys share a byte: a block has terms of one histogram, which it combines in shared memory."""
     text = f"dim B = 128, N = 65536, K = 16\ninput q: {dtype}[B, N]\noutput C: i32[B, K]\n"
     text += "C[b, k: K] = sum[n | q[b, n] == k](1)\n"
     made = compile_file(Request(Path("s.naut"), "sm_90a", text=text, until="ma-tile"))
     assert made.context.schedule is not None
-    assert {a.name: a.tile for a in made.context.schedule.kernels[0].axes} == {"b": 1, "n": 1024}
+    assert {a.name: a.tile for a in made.context.schedule.kernels[0].axes} == {"b": 1, "n": tile}
     assert [s.name for s in made.modules["ma-tile"].kernels[-1].smem] == ["C_block"]
+
+
+@pytest.mark.parametrize(("elements", "tile"), [(4096, 4096), (64, 1024)])
+def test_blocks_are_wide_where_they_are_few(elements: int, tile: int) -> None:
+    """A block has four terms for each of its elements, so that many elements leave few blocks."""
+    text = f"dim N = 1048576, E = {elements}\ninput x: f32[N], q: i32[N]\noutput C: f32[E]\n"
+    text += "C[e] = max[n | q[n] == e](x[n])\n"
+    made = compile_file(Request(Path("s.naut"), "sm_90a", text=text, until="scalar"))
+    assert made.context.schedule is not None
+    assert {a.name: a.tile for a in made.context.schedule.kernels[0].axes} == {"n": tile}

@@ -41,6 +41,7 @@ BLOCK_CASES = {
     "min of f32": ("T = 9000, E = 21, D = 1", "f32", "f32", "Y[e: E, d] = min[t | K[t] == e](X[t, d])"),
     "max of i32": ("T = 9000, E = 21, D = 1", "i32", "i32", "Y[e: E, d] = max[t | K[t] - 1 == e](X[t, d])"),
     "another axis": ("T = 9000, E = 6, D = 3", "f32", "f32", "Y[e: E, d] = sum[t | K[t] == e](X[d, t])"),
+    "rows": ("T = 9000, E = 6, D = 3", "i32", "i32", "Y[e: E, d] = max[t | K[t] == e](X[t, d])"),
     "another axis, max": ("T = 9000, E = 6, D = 3", "i32", "i32", "Y[e: E, d] = max[t | K[t] == e](X[d, t])"),
 }
 
@@ -56,7 +57,9 @@ def test_scatters(name: str, keys: str, tmp_path: Path) -> None:
 def test_scatters_in_blocks(name: str, keys: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_scatters, "limits", lambda target: replace(limits(target), multiprocessors=1))
     monkeypatch.setattr(scatter, "MANY", 1)
-    assert "_block_at" in _simulate(BLOCK_CASES[name], name, keys, tmp_path)
+    text = _simulate(BLOCK_CASES[name], name, keys, tmp_path)
+    assert "_block_at" in text
+    assert "copy: " in text  # lanes have copies of the few elements
 
 
 @lru_cache(maxsize=1)  # tests of one case, which has the same constants in all of them, follow each other
@@ -131,3 +134,17 @@ def _expected(arrays: dict[str, np.ndarray], out: str, body: str, shape: tuple[i
     with np.errstate(all="ignore"):
         combine.at(made, key[inside], x[inside])
     return made
+
+
+def test_scatters_that_share_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two results of the same terms, of which one has an axis of the terms before its key."""
+    monkeypatch.setattr(block_scatters, "limits", lambda target: replace(limits(target), multiprocessors=1))
+    monkeypatch.setattr(scatter, "MANY", 1)
+    text = "dim T = 3000, D = 3, E = 9\ninput K: i32[T, D], X: f32[T, D]\noutput C: i32[D, E], M: f32[D, E]\n"
+    text += "C[d, e] = sum[t | K[t, d] == e](1)\nM[d, e] = max[t | K[t, d] == e](X[t, d])\n"
+    request = Request(Path("given.naut"), "sm_90a", text=text, schedule=Schedule(scatters=("C", "M")))
+    case = prepare(request, integers=True)
+    assert case.text.count("C_block_at = ") == case.text.count("M_block_at = ") == 1
+    assert case.text.count("__launch_bounds__") == 2  # of the initial values, and of both scatters
+    found = differences(case, (0, 3), tmp_path)
+    assert not found, "\n".join(found)

@@ -9,6 +9,10 @@ of the grid on which the reached part of the tensor does not depend::
     st.global C[y, %key], %v atomic sum             becomes      for x in chunk * 8 .. chunk * 8 + 8:
                                                                      st.global C[y, %key], %v atomic sum in C_block
 
+Lanes of a warp wait for each other where their elements are in one bank of shared memory.  So the scratch of few
+elements has copies (:func:`copies`), of which neighbouring lanes take different ones: element ``k`` of copy ``c`` of
+``C`` is at ``k * C + c``, so that they are in different banks too.
+
 The result is the same: every order of an atomic combiner gives the same bits.  A block has :data:`TERMS` terms for an
 element, or fewer where too few multiprocessors had blocks otherwise, but at least one.  It has :data:`RUNTIME_TILES`
 tiles at least where their number is known only at launch.  A kernel stays as it is if it has roles or loops, stores
@@ -27,7 +31,7 @@ from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, loads, ref
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
-from nautilus.core.tiles import TileAxis
+from nautilus.core.tiles import TileAxis, floor_pow2
 from nautilus.ma_tile.analysis.access import key_dimensions
 from nautilus.ma_tile.ir.ops import (
     ForOp,
@@ -41,12 +45,13 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import each_kernel
-from nautilus.targets.limits import SCATTER_BYTES, limits
+from nautilus.targets.limits import SCATTER_BYTES, SCATTERS_BYTES, WARP, limits
 
 TERMS = 4  # terms that a block combines, at least, for each element that it then combines with memory
 RUNTIME_TILES = 8  # tiles of a block, at least, where their number is known only at launch
 BLOCKS = 8  # largest number of blocks of a multiprocessor
 FEWEST = 0.5  # blocks for each multiprocessor
+COPIED_BYTES = 16384  # of all copies of a block, of which as many blocks as have 48 warps then share a multiprocessor
 _ALIGNED = 16  # bytes
 
 
@@ -86,17 +91,19 @@ def _in_blocks(kernel: MemKernel, buffers: Mapping[str, Buffer], multiprocessors
     stores = [op for op in kernel.body if isinstance(op, GlobalStore)]
     if not stores or not _is_simple(kernel, stores):
         return kernel
-    keys = {op.buffer: key_dimensions(buffers[op.buffer], op.index) for op in stores}
+    keys = {op.buffer: key_dimensions(buffers[op.buffer], op.index, op.value.type.names) for op in stores}
     if not all(_is_in_one_part(op, keys[op.buffer], kernel) for op in stores):
         return kernel
-    if sum(prod(n) * buffers[name].dtype.bytes for name, n in keys.items()) > SCATTER_BYTES:
+    most = SCATTER_BYTES if len(keys) == 1 else SCATTERS_BYTES
+    if sum(prod(n) * buffers[name].dtype.bytes for name, n in keys.items()) > most:
         return kernel
     elements, terms = max(prod(n) for n in keys.values()), min(prod(op.value.type.shape) for op in stores)
-    made = {name: prod(n) for name, n in keys.items()}
+    made, bytes_of = {name: prod(n) for name, n in keys.items()}, {name: buffers[name].dtype.bytes for name in keys}
     used = frozenset[str]().union(*(free_vars(e) for op in stores for e in _leading(op, keys[op.buffer])))
     if (tile := _only_coordinate(kernel)) is not None:
         each = max(RUNTIME_TILES, -(-TERMS * elements // terms))
-        return kernel if tile in used else _looped(kernel, buffers, made, _Line(tile, kernel.blocks, ()), each)
+        few = copies(made, bytes_of, each * terms)
+        return kernel if tile in used else _looped(kernel, buffers, made, _Line(tile, kernel.blocks, ()), each, few)
     digits = _digits(kernel)
     if digits is None:
         return kernel
@@ -110,7 +117,16 @@ def _in_blocks(kernel: MemKernel, buffers: Mapping[str, Buffer], multiprocessors
     if each < 1 or each * terms < elements:
         return kernel
     line = _Line(loop.name, integer(loop.size), tuple(d for d in digits if d is not loop))
-    return _looped(kernel, buffers, made, line, each)
+    return _looped(kernel, buffers, made, line, each, copies(made, bytes_of, each * terms))
+
+
+def copies(elements: Mapping[str, int], bytes_of: Mapping[str, int], terms: int) -> int:
+    """The copies of the scratch of a block that combines ``terms``: a power of two.
+
+    A copy is filled and combined at the end too, so that a block has :data:`TERMS` terms for each of its elements.
+    """
+    size = sum(n * bytes_of[name] for name, n in elements.items())
+    return max(1, floor_pow2(min(WARP, COPIED_BYTES // size, terms // (TERMS * max(elements.values())))))
 
 
 def _only_coordinate(kernel: MemKernel) -> str | None:
@@ -131,15 +147,16 @@ def _is_simple(kernel: MemKernel, stores: Sequence[GlobalStore]) -> bool:
 
 
 def _is_in_one_part(op: GlobalStore, keys: tuple[int, ...], kernel: MemKernel) -> bool:
-    """Whether coordinates of the grid alone decide about the leading dimensions, and fragments about each other one.
+    """Whether coordinates of the grid alone decide about the leading dimensions, and fragments about one of the others.
 
-    The place of an element may tell which part of a loaded value is its key, such as that of half a byte.
+    The place of an element may tell which part of a loaded value is its key, such as that of half a byte, and it may
+    be another position of the element, as the channel of a pixel is.
     """
     coordinates = {name for name, _ in kernel.decode}
     leading = _leading(op, keys)
     plain = all(free_vars(e) <= coordinates and not loads(e) for e in leading)
-    found = (not loads(e) and (bool(refs(e)) or not free_vars(e)) for e in op.index[len(leading) :])
-    return bool(keys) and plain and all(found)
+    rest = op.index[len(leading) :]
+    return bool(keys) and plain and not any(loads(e) for e in rest) and any(refs(e) for e in rest)
 
 
 def _leading(op: GlobalStore, keys: tuple[int, ...]) -> tuple[Expr, ...]:
@@ -179,18 +196,21 @@ def _looped(
     elements: Mapping[str, int],
     line: _Line,
     each: int,
+    count: int,
 ) -> MemKernel:
-    """``kernel`` with blocks of ``each`` tiles of ``line``."""
+    """``kernel`` with blocks of ``each`` tiles of ``line``, whose scratch has ``count`` copies."""
     taken = {name for name, _ in kernel.decode} | {s.name for s in kernel.smem}
     taken |= {a.name for op in kernel.body if isinstance(op, GlobalStore) for a in op.value.type.axes}
-    chunk, key = unused("chunk", taken), unused("key", taken)
+    chunk, key, copy = unused("chunk", taken), unused("key", taken), unused("copy", taken)
+    copied = (TileAxis(copy, count),) if count > 1 else ()
     chunks = simplify(calc("floordiv", calc("add", line.size, integer(each - 1)), integer(each)))
     first = calc("mul", Var(chunk), integer(each))
     end = calc("add", first, integer(each))
     made, end_of_shared = dict[str, Smem](), kernel.smem_bytes
     for name, n in elements.items():
         at = -(-end_of_shared // _ALIGNED) * _ALIGNED
-        made[name] = Smem(unused(f"{name}_block", taken), buffers[name].dtype, (TileAxis(key, n),), offset=at)
+        axes = (TileAxis(key, n), *copied)
+        made[name] = Smem(unused(f"{name}_block", taken), buffers[name].dtype, axes, offset=at)
         end_of_shared = at + made[name].bytes
     body = tuple(replace(op, scratch=made[op.buffer].name) if isinstance(op, GlobalStore) else op for op in kernel.body)
     whole = isinstance(line.size, Const) and int(line.size.value) % each == 0

@@ -12,13 +12,19 @@ so the combiner has to be exact (:mod:`nautilus.core.expr.atomics`): every run g
 
 A sum of f32 is not.  It becomes one of integers, relative to the largest term of each element::
 
-    O_most[e, d]  max= |x|                                  atomic
-    O_fixed[e, d] sum= i64(x * 2^bits / binade(O_most))     atomic
+    O_most[e, d]  max= |x|                               atomic
+    O_scale[e, d] =    1 / binade(O_most)
+    O_fixed[e, d] sum= i64(x * O_scale * 2^bits)         atomic
     O[e, d]       =    f32(O_fixed) / 2^bits * binade(O_most)
 
 ``bits`` is the largest number for which no sum of all terms leaves 62 bits, so a term is rounded by less than
-``terms * 2^-61`` of the largest one, and a sum by less than a sum in f32 is.  Where the largest term is inf or NaN,
-``O_fixed`` counts inf, -inf and NaN instead, which decide the result.
+``terms * 2^-61`` of the largest one, and a sum by less than a sum in f32 is.  A scale is divided for once, and not for
+each term.  Where the largest term is inf or NaN, the scale is 0, and ``O_fixed`` counts inf, -inf and NaN instead,
+which decide the result.
+
+The largest of terms ``exp(x - M[e])`` is ``exp(M[e] - M[e])`` where ``M[e]`` is the largest ``x`` of the same terms,
+because ``exp`` is monotone: no scatter looks for it (:func:`largest_of`).  It is NaN where ``M[e]`` is not finite, and
+so for an element without terms, of which ``O_fixed`` counts none.
 
 A condition (``any``, ``all``) is the maximum or the minimum of integers that are 0 or 1.  A sum of equal terms is their
 number times one of them.
@@ -31,7 +37,8 @@ over the copies follows::
     O[e] = op_c O_copy[c, e]
 
 Where the elements of all keys fit in the shared memory of a block, blocks combine there, and no copies are needed.
-The keys have to be the last axes for it, so where others follow them, a temp has the axes in this order.
+The keys have to be the last axes for it, so where others follow them, a temp has the axes in this order.  Another last
+axis along which terms are contiguous stays, and a block has the elements along it too.
 
 Reduced axes on which no key depends are reduced in a definition of their own before, so that their terms do not meet
 in memory.  ``schedule.scatters`` names the reductions.
@@ -39,7 +46,7 @@ in memory.  ``schedule.scatters`` names the reductions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf, isfinite, prod
 
@@ -48,7 +55,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.atomics import is_exact
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, identity, loads
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, identity, loads, substitute
 from nautilus.core.index.sizes import at_most, large, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -87,12 +94,13 @@ class Scatter:
     def apply(self, program: Program) -> Program:
         """The program with scatters. Raises ScheduleError for a definition that cannot be one."""
         names = (self.schedule.scatters if self.schedule is not None else None) or ()
+        given = find_defs(program)
         for name in names:
             d = find_defs(program).get(name)
             found = None if d is None else scattered(program, d)
             if d is None or found is None:
                 raise ScheduleError(f"scatters: {name!r} is no reduction with a key")
-            program = _rewritten(program, d, found)
+            program = _rewritten(program, d, found, largest_of(d, given))
         return Simplify().apply(program) if names else program
 
 
@@ -135,7 +143,34 @@ def _bits(d: Def) -> int | None:
     return found if found >= _LEAST else None
 
 
-def _rewritten(program: Program, whole: Def, k: Keyed) -> Program:
+def largest_of(d: Def, defs: Mapping[str, Def]) -> Expr | None:
+    """The largest term of the sum ``d`` of exponentials relative to the largest of their arguments; None for others."""
+    match d.value:
+        case Op(op="exp", args=(Op(op="sub", args=(x, Load() as read)),)) if d.op == "sum" and read.buffer in defs:
+            of = defs[read.buffer]
+        case _:
+            return None
+    own, alike = tuple(Var(a.name) for a in d.par), [a.extent for a in of.axes] == [a.extent for a in d.axes]
+    if of.op != "max" or of.at is not None or read.index != own or not alike or len(of.par) != len(d.par):
+        return None
+    if not (of.buffer.dtype is DType.F32 is x.dtype is d.buffer.dtype):
+        return None
+    names: dict[str, Expr] = {a.name: Var(b.name) for a, b in zip(of.axes, d.axes, strict=True)}
+    guard = None if of.guard is None else substitute(of.guard, names)
+    if guard != d.guard or substitute(of.value, names) != x:
+        return None
+    return make("exp", make("sub", read, read))
+
+
+def _at_most_one(e: Expr) -> Expr:
+    """``e``, which is ``exp(x - m)`` with ``x <= m``; a computed ``x`` may be rounded in another way than in ``m``."""
+    match e:
+        case Op(op="exp", args=(Op(op="sub", args=(x, _)) as exponent,)) if not isinstance(x, Load):
+            return make("exp", make("min", exponent, _f32(0.0)))
+    return e
+
+
+def _rewritten(program: Program, whole: Def, k: Keyed, largest: Expr | None) -> Program:
     taken: list[str] = []
 
     def temp(suffix: str, dtype: DType) -> Buffer:
@@ -155,6 +190,7 @@ def _rewritten(program: Program, whole: Def, k: Keyed) -> Program:
 
     if d is not whole:
         d = replace(d, name=(own := temp("by_key", d.buffer.dtype)).name, buffer=replace(own, shape=d.buffer.shape))
+    largest = None if without_position(d, k) else largest
     k = _reduced_first(d, k, made, temp("terms", d.buffer.dtype))
     assert d.op is not None
     if is_exact(d.op, d.buffer.dtype):
@@ -168,9 +204,14 @@ def _rewritten(program: Program, whole: Def, k: Keyed) -> Program:
         scattered(number, _CONDITIONS[d.op], make("cast", k.value, dtype=DType.I32))
         made.append(_from_number(d, number))
     else:
-        most, fixed = temp("most", DType.F32), temp("fixed", DType.I64)
-        scattered(most, "max", make("abs", k.value))
-        scattered(fixed, "sum", _in_fixed_point(d, k, most))
+        most, scale, fixed = temp("most", DType.F32), temp("scale", DType.F32), temp("fixed", DType.I64)
+        if largest is None:
+            scattered(most, "max", make("abs", k.value))
+        else:
+            made.append(Def(most.name, most, d.par, (), None, largest, None, d.span))
+            k = replace(k, value=_at_most_one(k.value))
+        made.append(_scale_of(d, most, scale))
+        scattered(fixed, "sum", _in_fixed_point(d, k, scale))
         made.append(_from_fixed_point(d, most, fixed))
     if d is not whole:
         made.append(_in_order_of(whole, d))
@@ -257,11 +298,12 @@ def fits_in_blocks(d: Def, k: Keyed) -> bool:
     trailing = d.par[first:]
     known = [a for a in d.par if isinstance(a.extent, int)]
     one = len(trailing) == 1 and {a.name for a in d.par} - {a.name for a in known} <= {trailing[0].name}
-    if (len(known) < len(d.par) and not one) or not keys >= {a.name for a in trailing}:
+    apart = [a.name for a in trailing if a.name not in keys]
+    if (len(known) < len(d.par) and not one) or apart not in ([], [_in_layout(k.axes, k, k.value)[-1].name]):
         return False
     if len(k.axes) > 1 and any(not isinstance(a.extent, int) for a in k.axes):
         return False
-    own, rows = k.elements, points(d.par[:first])
+    own, rows = prod(at_most(a.extent) for a in trailing), points(d.par[:first])
     size = max(4, d.buffer.dtype.bytes) if in_one_pass(d) else 8
     count = expected(k.axes)
     return own * size <= SCATTER_BYTES and count >= MANY and count >= EACH * own * rows
@@ -285,15 +327,22 @@ def _copied(
     return first, Def(target.name, target, d.par, (axis,), op, read, None, d.span)
 
 
-def _in_fixed_point(d: Def, k: Keyed, most: Buffer) -> Expr:
+def _scale_of(d: Def, most: Buffer, scale: Buffer) -> Def:
+    """The power of two for the terms of each element; 0 where one of them is not finite."""
+    top = Load(most.name, tuple(Var(a.name) for a in d.par), DType.F32, d.span)
+    finite = make("div", _f32(2.0**_SHIFT), make("binade", top))
+    value = make("select", make("lt", top, _f32(inf)), finite, _f32(0.0))
+    return Def(scale.name, scale, d.par, (), None, value, None, d.span)
+
+
+def _in_fixed_point(d: Def, k: Keyed, scale: Buffer) -> Expr:
     """A term of the sum of integers that a sum of f32 becomes (module docstring)."""
     bits = _bits(d)
     assert bits is not None
-    top = Load(most.name, k.at, DType.F32, d.span)
-    unit = make("mul", make("binade", top), _f32(2.0**-_SHIFT))
-    scaled = make("mul", make("div", k.value, unit), _f32(2.0 ** (bits - _SHIFT)))
+    by = Load(scale.name, k.at, DType.F32, d.span)
+    scaled = make("mul", make("mul", k.value, by), _f32(2.0 ** (bits - _SHIFT)))
     whole = make("cast", make("round", scaled), dtype=DType.I64)
-    return make("select", make("lt", top, _f32(inf)), whole, _count(k.value))
+    return make("select", make("lt", _f32(0.0), by), whole, _count(k.value))
 
 
 def _from_number(d: Def, number: Buffer) -> Def:
@@ -332,7 +381,8 @@ def _counted(total: Expr, top: Expr) -> Expr:
     """The sum of terms that count ``total``, of which the largest magnitude ``top`` is inf or NaN."""
     low = make("eq", make("mod", total, _i64(_MINUS_INF)), _i64(0))
     both = make("select", low, _f32(-inf), make("sub", top, top))
-    return make("select", make("lt", total, _i64(_MINUS_INF)), _f32(inf), both)
+    some = make("select", make("lt", total, _i64(_MINUS_INF)), _f32(inf), both)
+    return make("select", make("eq", total, _i64(0)), _f32(0.0), some)
 
 
 def _f32(value: float) -> Const:

@@ -21,7 +21,9 @@ on several reduced axes, whose rows are numbered; other conditions stay where th
 the order, and so do extremes of rows of :data:`LONG` elements or more, which would take an atomic operation for each
 element.  ``row`` is 0 at places that no row has, so that no index leads outside of a tensor.
 
-The pass applies where the order takes clearly less time than the scatter (:func:`gains`); sizes have to be known.
+The pass applies where the order takes clearly less time than the scatter (:func:`gains`).  It does not where blocks
+combine all elements in shared memory and elements have many rows, because few segments leave multiprocessors idle.
+Sizes have to be known.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.masking import certainly_in_range
 from nautilus.scalar.analysis.ranges.keys import Keyed, key_of
 from nautilus.scalar.ir import Program
-from nautilus.scalar.passes.axes.scatter import in_one_pass, scattered
+from nautilus.scalar.passes.axes.scatter import arranged, fits_in_blocks, in_one_pass, scattered
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.memory_rates import LAUNCH
@@ -61,6 +63,7 @@ TERM = 9.3e-6
 RESULT = 6.5e-6
 GAIN = 0.8  # the order takes less than this share of the time of the scatter: keys may meet more or less often
 MOST = 1 << 20  # largest number of rows that are sorted
+SEGMENT = 1 << 14  # rows of an element, of which its segment has many (67M terms of 64 elements: 194 us, 268 predicted)
 LONG = 8  # elements of a row of a reduction that is exact in any order, from which on it uses the order of a sum
 
 
@@ -93,12 +96,16 @@ class SortTerms:
 
 @dataclass(frozen=True, slots=True)
 class _Sortable:
-    """A reduction over ``rows``: each belongs to the element ``key`` of ``axis``, under conditions ``rest``."""
+    """A reduction over ``rows``: each belongs to the element ``key`` of ``axis``, under conditions ``rest``.
+
+    ``in_block``: blocks combine the terms of its scatter in shared memory, and elements have many rows.
+    """
 
     rows: tuple[Axis, ...]
     axis: Axis
     key: Expr
     rest: tuple[Expr, ...]
+    in_block: bool
 
     @property
     def number(self) -> int:
@@ -162,12 +169,13 @@ def _by_key(d: Def, k: Keyed) -> _Sortable | None:
     condition, key = equation
     rows = tuple(a for a in d.red if a.name in free_vars(key))
     rest = tuple(c for c in all_conjuncts(d.guard) if c != condition)
-    return _Sortable(rows, axis, key, rest)
+    many = prod(size(a) or 0 for a in rows) >= SEGMENT * (size(axis) or 0)
+    return _Sortable(rows, axis, key, rest, many and fits_in_blocks(*arranged(d, k)))
 
 
 def gains(sums: Sequence[tuple[Def, _Sortable]]) -> bool:
     """Whether the order of the rows takes clearly less time than two scatters of the terms of each of ``sums``."""
-    others, s = sum(x.others(d) for d, x in sums), sums[0][1]
+    others, s = sum(x.others(d) for d, x in sums if not x.in_block), sums[0][1]
     scatters = s.number * others * TERM + s.elements * others * RESULT
     return KERNELS * LAUNCH + s.seconds_of(s.chunk) < GAIN * scatters
 

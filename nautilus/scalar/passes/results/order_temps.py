@@ -10,6 +10,8 @@ temp has the order ``c[h, j]``, so that copy units load the elements of a tile a
 It is done for temps that definitions alone read, at distinct axes, where the largest reduction has :data:`AGAIN` terms
 or more for each element, and reads the last axis along none of its reduced axes and another one along one of them.
 Operands of matrix products stay: tiles have either order, and a stored operand has the one that its product wants.
+So do operands of running results, which read each element once: sums along columns of sums along rows store both in
+the order of the rows.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from nautilus.core.expr.nodes import Var, loads
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import stored_operands
 from nautilus.scalar.analysis.definitions import Def, points
+from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program, expressions, statements
 from nautilus.scalar.rewriting import find_defs, turned
 
@@ -63,7 +66,7 @@ def _last(d: Def, reader: Def, again: int) -> int | None:
 
     ``again``: the least number of terms for each element.
     """
-    if points(reader.axes) < again * points(d.par) or d.name in stored_operands(reader):
+    if points(reader.axes) < again * points(d.par) or d.name in stored_operands(reader) or scan_of(reader) is not None:
         return None
     reduced, found = {a.name for a in reader.red}, set[int]()
     for ld in reader.reads():

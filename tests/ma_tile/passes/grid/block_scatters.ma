@@ -6,7 +6,7 @@
 ; CHECK: kernel C grid 6 warps 2
 ; CHECK-NEXT: let y = block // 2
 ; CHECK-NEXT: let chunk = block % 2
-; CHECK: smem C_block : i32[key: 8] stages 1
+; CHECK: smem C_block : i32[key: 8, copy: 4] stages 1
 ; CHECK: for x in chunk * 2..chunk * 2 + 2 carry() {
 ; CHECK: st.global C[y, %k], %v where %k >= 0 and %k < 8 vec 1 atomic sum in C_block
 module scatter target sm_80 {
@@ -59,7 +59,7 @@ module scatter target sm_80 {
 ; RUN: block-scatters {"multiprocessors": 12}
 ; COMPLETE: allocate-shared, synchronize
 ; CHECK: kernel C grid 12 warps 2
-; CHECK: smem C_block : i32[key: 8] stages 1
+; CHECK: smem C_block : i32[key: 8, copy: 2] stages 1
 ; CHECK: st.global C[%k], %v where %k >= 0 and %k < 8 vec 1 atomic sum in C_block
 module scatter target sm_80 {
   input K: i32[768]
@@ -142,13 +142,13 @@ module scatter target sm_80 {
   }
 }
 
-; CASE: what tiles reach depends on more than their keys
+; CASE: what tiles reach does not fit in shared memory
 ; RUN: block-scatters {"multiprocessors": 1}
 ; UNCHANGED
 module scatter target sm_80 {
   input K: i32[256]
-  output C: i32[8, 32] = 0
-  kernel fill grid 8 warps 1 min_blocks 1 {
+  output C: i32[512, 32] = 0
+  kernel fill grid 512 warps 1 min_blocks 1 {
     let b = block
     layout #k = reg() lane(k:32x1) warp()
     %z = const 0 : i32[k: 32] #k
@@ -158,7 +158,7 @@ module scatter target sm_80 {
     let x = block
     layout #t = reg() lane(t:32x1) warp()
     %k = ld.global K[x * 32 + t] vec 1 : i32[t: 32] #t
-    st.global C[%k, t], %k where %k >= 0 and %k < 8 vec 1 atomic sum
+    st.global C[%k, t], %k where %k >= 0 and %k < 512 vec 1 atomic sum
   }
 }
 
@@ -226,5 +226,30 @@ module scatter target sm_80 {
     %c = ld.global C[c, b * 32 + k] where b * 32 + k < B vec 1 : i32[c: 4, k: 32] #c
     %s = reduce sum %c over c : i32[k: 32] #k
     st.global O[b * 32 + k], %s where b * 32 + k < B vec 1
+  }
+}
+
+; CASE: elements of a tile that differ by another position than their key
+; RUN: block-scatters {"multiprocessors": 1}
+; COMPLETE: allocate-shared, synchronize
+; CHECK: kernel C grid 8 warps 2
+; CHECK: smem C_block : i32[key: 24] stages 1
+; CHECK: st.global C[y, c, %k], %v where c < 3 and %k >= 0 and %k < 8 vec 1 atomic sum in C_block
+module scatter target sm_80 {
+  input K: i32[2, 128, 3]
+  output C: i32[2, 3, 8] = 0
+  kernel fill grid 2 warps 1 min_blocks 1 {
+    let y = block
+    layout #k = reg(r:3x1) lane(k:8x1, *:4) warp()
+    %z = const 0 : i32[r: 3, k: 8] #k
+    st.global C[y, r, k], %z vec 1
+  }
+  kernel C grid 16 warps 2 min_blocks 1 {
+    let y = block // 8
+    let x = block % 8
+    layout #t = reg() lane(c:4x1, t:8x1) warp(t:2x8)
+    %k = ld.global K[y, x * 16 + t, c] where c < 3 vec 1 : i32[t: 16, c: 4] #t
+    %v = const 1 : i32[t: 16, c: 4] #t
+    st.global C[y, c, %k], %v where c < 3 and %k >= 0 and %k < 8 vec 1 atomic sum
   }
 }
