@@ -371,7 +371,9 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
                 order = [last[-1], *(x for x in order if x != last[-1])]
     elements = not any(d.is_reduction for d in g.defs)
     several = elements or any(multiplies_matrices(d) for d in g.defs)  # of many matrices, each of which is small
-    for x in order[: 3 if several else 2]:
+    for n, x in enumerate(order):
+        if n >= (3 if several else 2) and not (elements and g.volume() < elementwise.FEW):
+            break  # other axes are in a tile where those before have few elements: the axes of tiny tensors
         room = max(1, budget // g.volume())
         tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))
         if x != order[0] and x != order[-1] and elements:
