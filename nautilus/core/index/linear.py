@@ -178,7 +178,7 @@ def sides(d: Linear) -> tuple[Linear, Linear]:
 
 
 def linear_parts(e: Expr) -> Iterator[Linear]:
-    """``e`` as a combination, and those in its atoms: of ``x + r`` in ``max(x + r - 1, 0)``, in a remainder or a choice."""
+    """``e`` as a combination, and those in its atoms, such as ``x + r`` in ``max(x + r - 1, 0)`` or in a remainder."""
     form = linear(e)
     yield form
     for inner in (x for a in form.terms if isinstance(a, Op) for x in a.args):

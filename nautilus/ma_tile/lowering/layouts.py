@@ -24,14 +24,19 @@ from math import gcd, prod
 
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
+from nautilus.ma_tile.analysis.sectors import LINE
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, a_layout, acc_layout, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.lowering.dots import DotPlan
 from nautilus.ma_tile.lowering.operands.access_costs import LayoutCost
-from nautilus.targets.limits import WORD
+from nautilus.targets.limits import VECTOR_BYTES, WORD
+from nautilus.targets.memory_rates import SECTOR
 from nautilus.vr_tile.ir import (
+    DotOp,
+    LoadOp,
     ReduceOp,
     ScanOp,
+    StoreOp,
     TileKernel,
     walk_ops,
 )
@@ -225,12 +230,17 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     col_lanes = gcd(cost.lanes, span // vec[lead]) if lead else 1
     if kernel.spread > 1 and kept:  # what is computed from results is computed again by each lane of a reduction
         col_lanes = min(col_lanes, 32 // gcd(32, row_sizes[0] // gcd(wanted, row_sizes[0])))
+    apart = False  # whether the lanes and warps have other rows
+    if lead is not None and kernel.spread == 1 and _has_results_along(kernel, lead, rows):
+        few = _lanes_along(kernel, lead, vec[lead])
+        apart = few < col_lanes and row_sizes[0] % (32 // few * wanted) == 0
+        col_lanes = few if apart else col_lanes
     left, row_lanes = 32 // col_lanes, list[int]()
     for size in row_sizes:
         row_lanes.append(gcd(left, size))
         left //= row_lanes[-1]
     col_warps, row_warps = _share_warps(
-        wanted, warps[0], span // (vec[lead] * col_lanes) if lead else 1,
+        wanted, warps[0], span // (vec[lead] * col_lanes) if lead and not apart else 1,
         [s // n for s, n in zip(row_sizes, row_lanes, strict=True)], kept,
     )  # fmt: skip
     return Template(
@@ -239,6 +249,27 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
         left, fixed_warps or col_warps * prod(row_warps),
         cost.keyed | cost.sliding | {x for op in scans for x in combined(op)}, cost.keyed, across, states,
     )  # fmt: skip
+
+
+def _has_results_along(kernel: TileKernel, axis: str, rows: Sequence[Sequence[str]]) -> bool:
+    """Whether reductions over ``axis``, each of them, have a result for each position along the first of ``rows``."""
+    found = [op.result.type.names for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) and axis in op.axes]
+    return bool(found and rows) and all(not set(rows[0]).isdisjoint(names) for names in found)
+
+
+def _lanes_along(kernel: TileKernel, axis: str, vec: int) -> int:
+    """The lanes along the reduced ``axis`` that fill a line with whole vectors, or else a sector.
+
+    More lanes would exchange more values for each row, and each of them would compute again what depends on a row.
+    32 where results along the axis are stored, and beside matrix products.
+    """
+    ops = list(walk_ops(kernel.body))
+    widths = [op.result.type.dtype.bytes for op in ops if isinstance(op, LoadOp) and axis in op.result.type.names]
+    stored = any(isinstance(op, StoreOp) and axis in op.value.type.names for op in ops)
+    if stored or not widths or any(isinstance(op, DotOp) for op in ops):
+        return 32
+    each = vec * min(widths)
+    return max(1, (LINE if each >= VECTOR_BYTES else SECTOR) // each)
 
 
 def _row_size(axes: Sequence[str], sizes: Mapping[str, int], across: frozenset[str]) -> int:

@@ -12,9 +12,9 @@ windows of a tensor, such as a basis of a transform that is computed from positi
 
 So is a tensor that the product converts, such as pixels of 8 bits, or one of 16 bits beside weights of f32.
 
-The type of the stored tensor is the one that the product reads, so that nothing is rounded twice.  The operand is stored where
-each element is one of :data:`AGAIN` terms at least, the product has :data:`TERMS`, and every place is an element of the
-tensors that it is computed from.
+The type of the stored tensor is the one that the product reads, so that nothing is rounded twice.  The operand is
+stored where each element is one of :data:`AGAIN` terms at least, the product has :data:`TERMS`, and every place is an
+element of the tensors that it is computed from.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ The results for each vector are as few as its elements, or :data:`SIDE`, and :da
 matrix units multiply in parts: points in the coordinates of several cameras.  Other operands have :data:`SMALL` times
 fewer elements than the tensor.  Readers read a temp about once, because they compute it again (:data:`AGAIN`).
 
-A matrix of at most :data:`SQUARE` rows and columns may multiply vectors of f32 too, as the derivative along each axis of
-an element of a finite element method does, of which one kernel then has all axes.
+A matrix of at most :data:`SQUARE` rows and columns may multiply vectors of f32 too, as the derivative along each axis
+of an element of a finite element method does, of which one kernel then has all axes.
 
 The pass runs again after ``split-residues``, where the taps of each phase of an upsampling filter or of an inverse
 wavelet are such a matrix.  Their results are at places of their own, ``X[b, 2 * m + r]``, which an output may have.
@@ -216,7 +216,7 @@ def _addends(e: Expr) -> Iterator[Expr]:
 
 
 def _is_tiny_product(d: Def, e: Expr, buffers: Mapping[str, Buffer], wide: int) -> bool:
-    """Whether the term ``e`` of ``d`` is a product of a tensor and a coefficient. ``wide``: :func:`_has_tiny_matrix`."""
+    """Whether the term ``e`` of ``d`` is a product of a tensor and a coefficient; ``wide`` as above."""
     if not (isinstance(e, Op) and e.op == "mul"):
         return False
     small, large = sorted(e.args, key=lambda x: _read(d, x, buffers))
