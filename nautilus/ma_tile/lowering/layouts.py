@@ -7,6 +7,7 @@ those of whole tiles; elementwise work and reductions then need no conversion.  
   never occur in one tile may share a class), and every class owns some lanes and warps.  The column
   class runs along contiguous memory: ``vec`` consecutive elements in registers, then lanes, then warps,
   then further registers; row classes follow.
+  Where a block has several rows that it reduces, as many lanes as fill a line or a sector run along a row.
   Terms of a scatter are the exception.  Neighbours along the axes of its keys often meet at one element, so they are
   registers of one thread, which combines them before it writes.  Lanes along another axis write neighbouring elements,
   so they have single ones: memory combines a whole 32-byte sector at once.
