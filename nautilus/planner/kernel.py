@@ -39,14 +39,7 @@ from nautilus.planner.products import warp_tiles
 from nautilus.planner.products.back_to_back import whole_tile
 from nautilus.planner.products.divided_columns import COLUMNS, may_hold
 from nautilus.planner.products.dots import dot_of, half_operands
-from nautilus.planner.rowwise import (
-    columns,
-    elementwise,
-    rows,
-    shared_operands,
-    turned,
-    windows,
-)
+from nautilus.planner.rowwise import columns, elementwise, rows, shared_operands, turned, windows
 from nautilus.planner.rowwise.pairs import counted
 from nautilus.planner.rowwise.rows import MAX_ROW
 from nautilus.planner.rowwise.rules import is_whole, plan_by_rule
@@ -64,6 +57,7 @@ BLOCK = 4096  # elements a block of row-wise work handles
 ELEMENTS, MANY_ELEMENTS = 1024, 2048  # elements of a block of elementwise work, at least and at most
 LEAST = 256  # elements of the least tile of a small kernel: 8 of each thread of a warp
 HEAVY = 48  # issue slots of an element that takes longer than its bytes
+POSITIONS = 256  # contiguous positions of a step, each with a row of its own, so that threads have whole rows
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
 SHORT = 1024  # rows of columns that are not worth a split
@@ -371,7 +365,9 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
                 order = [last[-1], *(x for x in order if x != last[-1])]
     elements = not any(d.is_reduction for d in g.defs)
     several = elements or any(multiplies_matrices(d) for d in g.defs)  # of many matrices, each of which is small
-    for x in order[: 3 if several else 2]:
+    for n, x in enumerate(order):
+        if n >= (3 if several else 2) and not (elements and g.volume() < elementwise.FEW):
+            break  # other axes are in a tile where those before have few elements: the axes of tiny tensors
         room = max(1, budget // g.volume())
         tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))
         if x != order[0] and x != order[-1] and elements:
@@ -463,6 +459,8 @@ def _unchunked_step(g: Draft) -> None:
     least = max(COLUMN_ROWS, (BLOCK if spread else max(BLOCK, long)) // each)
     limit = max(4096, long) if fast == g.loop else least
     step = min(floor_pow2(min(room, limit)), extent)
+    if fast == g.loop and any(d.is_reduction and g.loop in {a.name for a in d.par} for d in g.defs):
+        step = max(step, min(POSITIONS, floor_pow2(BLOCK_REGISTERS // each), extent))
     halved = fast == g.loop and not long and g.extent(g.loop) % step and g.extent(g.loop) % (step // 2) == 0
     g.roles[g.loop] = AxisPlan(g.loop, LOOP, step // 2 if halved else step)  # the last step has work for all threads
 

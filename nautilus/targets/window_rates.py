@@ -63,7 +63,7 @@ class Box:
 
 def columns(dtype: DType) -> int:
     """The least number of columns of a product."""
-    return 16 if dtype is DType.F32 else 64
+    return 16 if dtype is DType.F32 else 32
 
 
 def is_long(dtype: DType, terms: int, columns: int) -> bool:

@@ -2,6 +2,8 @@
 
 Loads, parameters and float variables are unknowns; a load with other indices is another unknown.  Both sides are
 evaluated at many samples at once, a reduction over few elements, or over up to 64 positions of numbers and vectors.
+Where one side is short of other elements than the other one, as where one has every term of a sum, reductions are over
+all elements, up to 64 in all; over more of them a difference refutes nothing, and the identity is *not decided*.
 The samples are:
 
 * ``positive`` and ``generic``: random rationals, on which residues decide;
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from math import prod
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -49,6 +52,7 @@ SAMPLES = {"positive": 64, "generic": 64, "finite": 4096, "everything": 4096}
 _ROUNDING = 1e-13  # relative error of a side in float64
 _MOST = 4  # elements of a reduction axis
 _POSITIONS = 64  # the same of one along which nothing but vectors is read, such as coefficients
+_WHOLE = 64  # elements of all reductions, at most, where both sides need every element
 _FINITE = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, 5.0, -5.0, 7.25, 100.0, -100.0, 2.0**40, -(2.0**40),
            2.0**-40, -(2.0**-40), 2.0**12, -(2.0**12), 1.0 + 2.0**-20, 1e-3)  # fmt: skip
 _EVERYTHING = (*_FINITE[:12], *_FINITE[14:18], float("inf"), float("-inf"), float("nan"))
@@ -72,7 +76,8 @@ def decide(
         for kind in reversed(DOMAINS[DOMAINS.index(domain) :]):
             found = _compared(_Samples(kind, seed), before, after, conditions, known)
             if found.status == "refuted":
-                return found
+                whole = _lacks_same_elements(before, after, _axes(before, after, conditions))
+                return found if whole else Verdict("not decided", detail="the sides lack different terms at samples")
             points += found.points
             undecided |= found.status == "tested"
     except (Unsupported, Malformed, TypeError, KeyError) as error:
@@ -109,8 +114,7 @@ def _integers_decided(before: Expr, after: Expr, conditions: Sequence[Expr], dom
         return before == after or index_sets.always_equal(before, after, wraps=domain == "everything")
     if isinstance(before, Reduce) and isinstance(after, Reduce) and _same_terms(before, after, domain):
         return True
-    counts = _axes((before, after, *conditions))
-    if _shortened(before, counts) != _shortened(after, counts):
+    if not _lacks_same_elements(before, after, _axes(before, after, conditions)):
         return False
     known = {x for side in (before, *conditions) for x in _discrete(side)}
     return all(x in known or _decided(x, known, domain) for x in _discrete(after))
@@ -221,8 +225,27 @@ class _Unknowns(Space):
         return reduced(e.op, body.each(grown) if isinstance(body, Number) else grown(body), dims, inner, e.dtype)
 
 
-def _axes(sides: Iterable[Expr]) -> dict[str, int]:
+def _axes(before: Expr, after: Expr, conditions: Sequence[Expr]) -> dict[str, int]:
     """The axes of all reductions and the number of elements that are evaluated."""
+    sides = (before, after, *conditions)
+    few = _first_elements(sides)
+    if _lacks_same_elements(before, after, few):
+        return few
+    every = {name: n for name, n in _extents(sides).items() if n is not None}
+    return every if every.keys() == few.keys() and prod(every.values()) <= _WHOLE else few
+
+
+def _extents(sides: Iterable[Expr]) -> dict[str, int | None]:
+    """The largest extent of each axis of a reduction; None where one is known only at launch."""
+    found: dict[str, int | None] = {}
+    for a in (a for side in sides for n in walk(side) if isinstance(n, Reduce) for a in n.axes):
+        known = found.get(a.name, 0)
+        found[a.name] = None if known is None or not isinstance(a.extent, int) else max(known, a.extent)
+    return found
+
+
+def _first_elements(sides: Iterable[Expr]) -> dict[str, int]:
+    """The axes of all reductions and how many elements show how these combine."""
     found: dict[str, int] = {}
     reductions = [n for side in sides for n in walk(side) if isinstance(n, Reduce)]
     together = [v for r in reductions for x in walk(r) if isinstance(x, Load | Ref) and len(v := {*_variables(x)}) > 1]
@@ -240,6 +263,11 @@ def _shortened(e: Expr, counts: Mapping[str, int]) -> set[int | Expr]:
     return {a.extent for n in walk(e) if isinstance(n, Reduce) for a in n.axes if a.extent != counts[a.name]}
 
 
+def _lacks_same_elements(before: Expr, after: Expr, counts: Mapping[str, int]) -> bool:
+    """Whether an evaluation with ``counts`` elements shortens the same reductions of both sides, or none."""
+    return _shortened(before, counts) == _shortened(after, counts)
+
+
 def _variables(e: Expr) -> Iterator[str]:
     """The variables in ``e``."""
     return (x.name for x in walk(e) if isinstance(x, Var))
@@ -248,7 +276,7 @@ def _variables(e: Expr) -> Iterator[str]:
 def _compared(
     samples: _Samples, before: Expr, after: Expr, conditions: Sequence[Expr], constants: Constants
 ) -> Verdict:
-    axes = _axes((before, after, *conditions))
+    axes = _axes(before, after, conditions)
     rank = 1 + len(axes)
     variables = {
         name: np.arange(n).reshape(tuple(-1 if d == k + 1 else 1 for d in range(rank)))

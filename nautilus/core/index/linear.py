@@ -14,7 +14,7 @@ All rules for division follow from two facts about floor division, for n > 0 and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import gcd
 from typing import TypeAlias
 
@@ -175,6 +175,14 @@ def sides(d: Linear) -> tuple[Linear, Linear]:
     """``left <= right`` with positive coefficients for ``d >= 0``, up to the place of the constant."""
     left = Linear({a: -c for a, c in d.terms.items() if c < 0}, max(-d.const, 0))
     return left, d + left
+
+
+def linear_parts(e: Expr) -> Iterator[Linear]:
+    """``e`` as a combination, and those in its atoms, such as ``x + r`` in ``max(x + r - 1, 0)`` or in a remainder."""
+    form = linear(e)
+    yield form
+    for inner in (x for a in form.terms if isinstance(a, Op) for x in a.args):
+        yield from linear_parts(inner)
 
 
 def divided(e: Expr, *, expand_mod: bool = False) -> Linear:

@@ -7,6 +7,7 @@ those of whole tiles; elementwise work and reductions then need no conversion.  
   never occur in one tile may share a class), and every class owns some lanes and warps.  The column
   class runs along contiguous memory: ``vec`` consecutive elements in registers, then lanes, then warps,
   then further registers; row classes follow.
+  Where a block has several rows that it reduces, as many lanes as fill a line or a sector run along a row.
   Terms of a scatter are the exception.  Neighbours along the axes of its keys often meet at one element, so they are
   registers of one thread, which combines them before it writes.  Lanes along another axis write neighbouring elements,
   so they have single ones: memory combines a whole 32-byte sector at once.
@@ -24,14 +25,19 @@ from math import gcd, prod
 
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
+from nautilus.ma_tile.analysis.sectors import LINE
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, a_layout, acc_layout, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.lowering.dots import DotPlan
 from nautilus.ma_tile.lowering.operands.access_costs import LayoutCost
-from nautilus.targets.limits import WORD
+from nautilus.targets.limits import VECTOR_BYTES, WORD
+from nautilus.targets.memory_rates import SECTOR
 from nautilus.vr_tile.ir import (
+    DotOp,
+    LoadOp,
     ReduceOp,
     ScanOp,
+    StoreOp,
     TileKernel,
     walk_ops,
 )
@@ -225,20 +231,46 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     col_lanes = gcd(cost.lanes, span // vec[lead]) if lead else 1
     if kernel.spread > 1 and kept:  # what is computed from results is computed again by each lane of a reduction
         col_lanes = min(col_lanes, 32 // gcd(32, row_sizes[0] // gcd(wanted, row_sizes[0])))
-    left, row_lanes = 32 // col_lanes, list[int]()
-    for size in row_sizes:
-        row_lanes.append(gcd(left, size))
-        left //= row_lanes[-1]
-    col_warps, row_warps = _share_warps(
-        wanted, warps[0], span // (vec[lead] * col_lanes) if lead else 1,
-        [s // n for s, n in zip(row_sizes, row_lanes, strict=True)], kept,
-    )  # fmt: skip
+    few = _lanes_along(kernel, lead, vec[lead], rows) if lead else 32
+    if apart := few < col_lanes and row_sizes[0] % (32 // few * wanted) == 0:  # other lanes and warps have other rows
+        col_lanes = few
+    row_lanes, left = _shared_lanes(32 // col_lanes, row_sizes)
+    along = span // (vec[lead] * col_lanes) if lead and not apart else 1
+    across_rows = [s // n for s, n in zip(row_sizes, row_lanes, strict=True)]
+    col_warps, row_warps = _share_warps(wanted, warps[0], along, across_rows, kept)
     return Template(
         sizes, vec, ClassPlan(tuple(columns), col_lanes, col_warps),
         tuple(ClassPlan(tuple(c), n, w) for c, n, w in zip(rows, row_lanes, row_warps, strict=True)),
         left, fixed_warps or col_warps * prod(row_warps),
         cost.keyed | cost.sliding | {x for op in scans for x in combined(op)}, cost.keyed, across, states,
     )  # fmt: skip
+
+
+def _lanes_along(kernel: TileKernel, axis: str, vec: int, rows: Sequence[Sequence[str]]) -> int:
+    """The lanes along the reduced ``axis`` that fill a line with whole vectors, or else a sector.
+
+    More lanes would exchange more values for each row, and each of them would compute again what depends on a row.
+    32 where no reduction over the axis has a result for each position along the first of ``rows``, where results along
+    the axis are stored, and beside matrix products.
+    """
+    ops = list(walk_ops(kernel.body))
+    widths = [op.result.type.dtype.bytes for op in ops if isinstance(op, LoadOp) and axis in op.result.type.names]
+    found = [op.result.type.names for op in ops if isinstance(op, ReduceOp) and axis in op.axes]
+    each = bool(found and rows) and all(not set(rows[0]).isdisjoint(names) for names in found)
+    stored = any(isinstance(op, StoreOp) and axis in op.value.type.names for op in ops)
+    if not each or kernel.spread > 1 or stored or not widths or any(isinstance(op, DotOp) for op in ops):
+        return 32
+    vector = vec * min(widths)
+    return max(1, (LINE if vector >= VECTOR_BYTES else SECTOR) // vector)
+
+
+def _shared_lanes(lanes: int, rows: Sequence[int]) -> tuple[list[int], int]:
+    """The lanes along each class of ``rows``, whose sizes these are, and how many of ``lanes`` are left."""
+    found = list[int]()
+    for size in rows:
+        found.append(gcd(lanes, size))
+        lanes //= found[-1]
+    return found, lanes
 
 
 def _row_size(axes: Sequence[str], sizes: Mapping[str, int], across: frozenset[str]) -> int:

@@ -32,6 +32,7 @@ from nautilus.targets.memory_rates import MEMORY, SECTOR, START
 
 SHARE = 0.5  # the starts of blocks take at most this share of the time of the rest
 OPERATIONS = 2.5e13  # operations a second, of all threads
+FEW = 256  # elements of a block that are too few for a warp
 MANY = 8192  # blocks, which every multiprocessor has dozens of; fewer have too little to hide
 WASTE = 8  # at most 1 / WASTE of the tiles along an axis is unused
 WASTE_BESIDE = 2  # WASTE along an axis after which another one fills the block

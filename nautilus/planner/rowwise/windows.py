@@ -31,7 +31,7 @@ from math import gcd, prod
 
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Load, Param, Var, free_vars, loads, walk
-from nautilus.core.index.linear import divided, linear
+from nautilus.core.index.linear import divided, linear, linear_parts
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, WarpPlan
@@ -267,7 +267,8 @@ def _together(defs: Sequence[Def], order: Sequence[str], line: str | None) -> in
     """
     reads = {ld for d in defs if d.is_reduction for ld in d.reads()}
     reduced = {a.name: nominal(a.extent) for d in defs for a in d.red}
-    moved = [(e, linear(e)) for ld in reads for e in ld.index if not free_vars(e).isdisjoint(reduced)]
+    moved = [(e, form) for ld in reads for e in ld.index for form in linear_parts(e)]
+    moved = [(e, form) for e, form in moved if any(form.slope(x) for x in reduced)]
     sliding = {x for e, form in moved for x in free_vars(e) - reduced.keys() if abs(form.slope(x)) == 1}
     if not order or order[0] not in sliding:
         return 1

@@ -10,9 +10,11 @@ Every tap computes the element of an operand again, and no copy unit loads it::
 So does a tensor that is read at a function of the position, as with reflected or circular padding, and a factor beside
 windows of a tensor, such as a basis of a transform that is computed from positions.
 
-The type of the tensor is the one that the product reads, so that nothing is rounded twice.  The operand is stored where
-each element is one of :data:`AGAIN` terms at least, the product has :data:`TERMS`, and every place is an element of the
-tensors that it is computed from.
+So is a tensor that the product converts, such as pixels of 8 bits, or one of 16 bits beside weights of f32.
+
+The type of the stored tensor is the one that the product reads, so that nothing is rounded twice.  The operand is
+stored where each element is one of :data:`AGAIN` terms at least, the product has :data:`TERMS`, and every place is an
+element of the tensors that it is computed from.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from nautilus.scalar.analysis.ranges.window_places import Places, window_places
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import equal_temp, find_defs, fresh_name, put_defs
 
-AGAIN = 128  # terms of which an element is an operand
-TERMS = 1 << 28  # terms of the smallest product: warps take longer for it than two launches
+AGAIN = 64  # terms of which an element is an operand
+TERMS = 1 << 27  # terms of the smallest product: warps take longer for it than two launches
 
 
 def with_computed_windows(program: Program, name: str, in_parts: bool) -> Program:
@@ -46,9 +48,9 @@ def _stored(program: Program, name: str, side: int, in_parts: bool) -> Program:
     d = find_defs(program)[name]
     if dense_product(d) is None or not isinstance(d.value, Op):
         return program
-    factor = d.value.args[side]
-    dtype = _dtype(factor, in_parts) or _padded(factor, in_parts)
-    found = None if dtype is None else window_places(d, factor) or _beside_windows(d, factor, d.value.args[1 - side])
+    factor, other = d.value.args[side], d.value.args[1 - side]
+    dtype = _dtype(factor, other, in_parts) or _padded(factor, in_parts)
+    found = None if dtype is None else window_places(d, factor) or _beside_windows(d, factor, other)
     if dtype is None or found is None or all(a.name in found.positions for a in found.red):
         return program  # without channels, a tile has the rows of a Toeplitz matrix
     used = free_vars(found.element)
@@ -96,13 +98,15 @@ def _padded(factor: Expr, in_parts: bool) -> DType | None:
     return ld.dtype if ld.dtype.is_half or (ld.dtype is DType.F32 and in_parts) else None
 
 
-def _dtype(factor: Expr, in_parts: bool) -> DType | None:
-    """The type of a computed ``factor`` in memory; None for one that is a tensor or has another type."""
-    if isinstance(strip_conversions(factor), Load):
-        return None
+def _dtype(factor: Expr, other: Expr, in_parts: bool) -> DType | None:
+    """The type of ``factor`` in memory, where it is computed or converted; None for a tensor that the product reads.
+
+    ``other``: the factor beside it, with which a tensor of another type becomes one of f32.
+    """
     match factor:
-        case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
+        case Op(op="cast", args=(Op(op="narrow" | "cast", dtype=dtype),)) if dtype.is_half:
             return dtype
-        case Op(op=op, dtype=DType.F32) if op != "cast" and in_parts:
-            return DType.F32
+        case Op(dtype=DType.F32) if in_parts:
+            tensor = isinstance(strip_conversions(factor), Load)
+            return DType.F32 if not tensor or strip_conversions(other).dtype is DType.F32 else None
     return None

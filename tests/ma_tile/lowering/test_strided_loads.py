@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,22 @@ def test_elements_of_64_bits_are_loaded_and_stored_in_pairs(dtype: str, word: st
     assert found == {"a": 2, "b": 2, "c": 2, "d": 2}
     assert len(re.findall(rf"reinterpret_cast<(?:const )?{word}\*>", result.cuda_module.code)) == 2
     assert complaints(travel(WIDE.format(n=301, dtype=dtype), "sm_90a")) == []
+
+
+@pytest.mark.parametrize(("c", "lanes"), [(19, 8), (50, 4), (100, 8), (32, 8), (5, 8)])
+def test_lanes_of_several_rows_fill_sectors_or_lines(c: int, lanes: int, tmp_path: Path) -> None:
+    """More lanes along a row would exchange more values, and compute again what depends on a row alone."""
+    text = f"""
+        dim N = 40000, C = {c}
+        input X: f32[N, C]
+        output L: f32[N]
+        L[n] = logsumexp[c](X[n, c])
+    """
+    module = compile_file(Request(tmp_path / "rows.naut", "sm_90a", text=text, until="ma-tile")).modules["ma-tile"]
+    (load,) = (op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad))
+    (layout,) = (k.layouts[load.result.layout] for k in module.kernels)
+    assert prod(m.size for m in layout.lane if m.axis == "c") == lanes
+    assert complaints(travel(text.replace("40000", "67"), "sm_90a")) == []
 
 
 def test_threads_have_several_pairs_of_rows_of_a_group(tmp_path: Path) -> None:

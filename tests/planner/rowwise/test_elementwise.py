@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
 from nautilus.core.schedule import KernelPlan, WarpPlan
@@ -148,6 +150,17 @@ def test_a_third_axis_fills_a_block() -> None:
     (plan,) = plans(text)
     tiles = {a.name: a.tile for a in plan.axes}
     assert tiles["c"] == 64 and tiles["k"] == 4 and tiles["h"] == 4
+
+
+def test_a_fourth_axis_fills_a_block_of_tiny_tensors() -> None:
+    text = """
+        dim E = 4000, N = 5
+        input U: f32[E, N, N, N], w: f32[N]
+        output Y: f32[E, N, N, N]
+        Y[e, i, j, k] = U[e, i, j, k] * w[i] * w[j] * w[k]
+    """
+    (plan,) = plans(text)
+    assert prod(a.tile for a in plan.axes) >= 1024
 
 
 COLOURS = """

@@ -20,7 +20,7 @@ from math import prod
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.index.linear import Linear
+from nautilus.core.index.linear import Linear, linear_parts
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.ma_tile.analysis.access import (
@@ -256,7 +256,7 @@ def _shifts(kernel: TileKernel, reduced: Collection[str]) -> frozenset[str]:
 def _sliding(op: LoadOp, reduced: Collection[str]) -> set[str]:
     """The axes of positions of windows of ``op``, no further apart than the terms, which are ``reduced``."""
     found = set[str]()
-    for form in map(affine, op.index):
+    for form in (part for e in op.index for part in (affine(e), *linear_parts(e))):
         inside = [x for x in op.result.type.names if form.slope(x) > 0]
         step = max((abs(form.slope(x)) for x in op.result.type.names if x in reduced), default=0)
         found |= {x for x in inside if x not in reduced and form.slope(x) <= step}

@@ -7,6 +7,10 @@ positions and terms, each has a register and a load for each of these::
         where q counts positions, and X            %x = window %u over u into q s by 1 1
         is read at q + s
 
+An index may be a function of such a position, the nearest one inside the tensor or one that wraps around::
+
+    %x = ld.global X[max(p + r - 1, 0)]             %u = ld.global X[max(p * 4 + u - 1, 0)]
+
 A load is not changed if no index moves with one axis whose neighbouring positions are in registers and with another
 axis, all of which is in registers; if another index or a part of the mask depends on either of them in another way; or
 if its elements are not fewer.  Elements that are contiguous along the windows are loaded with vectors; the first and
@@ -22,7 +26,7 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import COMPARISONS, Expr, Load, Op, Ref, Var, free_vars, substitute, walk
-from nautilus.core.index.linear import linear
+from nautilus.core.index.linear import Linear, linear, linear_parts
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import extent_expr
 from nautilus.core.records import dataclass
@@ -97,7 +101,7 @@ class _Along:
         slope, other = form.slope(self.positions.name), form.slope(self.terms.name)
         apart = (a for a in form.terms if not isinstance(a, Var) and free_vars(a) & places)
         if any(apart) or slope * self.dilation != other * self.step or slope % self.step:
-            return None
+            return self.function(e, axis)
         group: Expr = integer(0)
         if self.apart > 1:
             group = calc("mul", Var(self.positions.name, DType.I32), integer(self.together))
@@ -105,6 +109,13 @@ class _Along:
         first = substitute(e, {self.positions.name: group, self.terms.name: lowest})
         more = calc("mul", Var(axis, DType.I32), integer(slope // self.step))
         return simplify(calc("add", first, more))
+
+    def function(self, e: Expr, axis: str) -> Expr | None:
+        """:meth:`moved` where ``e`` is a function of such positions: the nearest one inside the tensor, a remainder."""
+        if not isinstance(e, Op):
+            return None
+        args = [self.moved(a, axis) for a in e.args]
+        return None if any(a is None for a in args) else replace(e, args=tuple(a for a in args if a is not None))
 
     def condition(self, e: Expr, axis: str) -> Expr | None:
         """:meth:`moved` for conditions."""
@@ -209,16 +220,19 @@ def _windows(op: GlobalLoad, layout: FragLayout) -> Iterator[_Along]:
     """The windows of ``op``, by dimension."""
     sizes = {a.name: a for a in op.result.type.axes}
     for dim, e in enumerate(op.index):
-        form = linear(e)
-        inside = [x for x in sizes if form.slope(x)]
-        for terms in (x for x in inside if _whole(layout, sizes[x])):
-            for positions in (x for x in inside if x != terms and form.slope(x) > 0):
-                together = next((m.size for m in layout.reg if m.axis == positions and m.stride == 1), 1)
-                alike = sum(m.axis == positions and m.stride < together for m in _modes(layout)) == 1
-                if together > 1 and alike and form.slope(positions) < abs(form.slope(terms)) * sizes[terms].size:
-                    yield _Along(
-                        dim, sizes[positions], sizes[terms], form.slope(positions), form.slope(terms), together
-                    )
+        for form in linear_parts(e):
+            yield from (replace(w, dim=dim) for w in _windows_along(form, sizes, layout))
+
+
+def _windows_along(form: Linear, sizes: Mapping[str, TileAxis], layout: FragLayout) -> Iterator[_Along]:
+    """The windows of a load of which an index is a function of ``form``, as if the index were the first one."""
+    inside = [x for x in sizes if form.slope(x)]
+    for terms in (x for x in inside if _whole(layout, sizes[x])):
+        for positions in (x for x in inside if x != terms and form.slope(x) > 0):
+            together = next((m.size for m in layout.reg if m.axis == positions and m.stride == 1), 1)
+            alike = sum(m.axis == positions and m.stride < together for m in _modes(layout)) == 1
+            if together > 1 and alike and form.slope(positions) < abs(form.slope(terms)) * sizes[terms].size:
+                yield _Along(0, sizes[positions], sizes[terms], form.slope(positions), form.slope(terms), together)
 
 
 def _modes(layout: FragLayout) -> tuple[Mode, ...]:

@@ -82,7 +82,8 @@ def _over_rows(program: Program, d: Def, shapes: Mapping[str, tuple[Extent, ...]
     early = d.guard is not None and any(a.name in free_vars(d.guard) for a in inner)
     value = _at_rows(d, rows)
     used = free_vars(value) | (free_vars(d.guard) if d.guard is not None and early else frozenset())
-    par = (*(a for a in (*d.par, *outer) if a.name in used), *rows.values())
+    places = _places(d, outer, rows, used)
+    par = tuple(a for a, _ in places)
     buffer = Buffer(
         fresh_name(program, f"{d.name}_rows"), d.value.dtype, tuple(a.extent for a in par), Space.TEMP, d.span
     )
@@ -100,8 +101,22 @@ def _over_rows(program: Program, d: Def, shapes: Mapping[str, tuple[Extent, ...]
     alike = not early and all(size(a) for a in inner)  # the gather then reads where and when ``d`` reads
     if not _in_range(reduced, shapes) or not (alike or _in_range(d, shapes)):
         return None
-    places = (*(Var(a.name) for a in par[: len(par) - len(rows)]), *rows)
-    return reduced, _gather(d, outer, Load(buffer.name, places, buffer.dtype, d.span), early)
+    element = Load(buffer.name, tuple(e for _, e in places), buffer.dtype, d.span)
+    return reduced, _gather(d, outer, element, early)
+
+
+def _places(
+    d: Def, outer: tuple[Axis, ...], rows: Mapping[Expr, Axis], used: frozenset[str]
+) -> tuple[tuple[Axis, Expr], ...]:
+    """The axes of the new reduction, and where ``d`` reads it along each of them.
+
+    An axis of rows stands after the axes that its position depends on, so that neighbouring results of ``d`` along a
+    later axis read neighbours.
+    """
+    order = {a.name: n for n, a in enumerate((*d.par, *outer))}
+    found = [(order[a.name], 0, a, Var(a.name)) for a in (*d.par, *outer) if a.name in used]
+    placed = [(max(order[x] for x in free_vars(e) & order.keys()), 1, a, e) for e, a in rows.items()]
+    return tuple((a, e) for _, _, a, e in sorted([*found, *placed], key=lambda x: x[:2]))
 
 
 def _gains(d: Def, reduced: Def, read: int) -> bool:

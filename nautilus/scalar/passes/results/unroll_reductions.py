@@ -23,6 +23,10 @@ The results for each vector are as few as its elements, or :data:`SIDE`, and :da
 matrix units multiply in parts: points in the coordinates of several cameras.  Other operands have :data:`SMALL` times
 fewer elements than the tensor.  Readers read a temp about once, because they compute it again (:data:`AGAIN`).
 
+A matrix of at most :data:`SQUARE` rows and columns may multiply vectors of f32 and of integers too, as the derivative
+along each axis of an element of a finite element method does, of which one kernel then has all axes, or a transform of
+blocks of pixels.  A temp of them that readers would compute too often stays one.
+
 The pass runs again after ``split-residues``, where the taps of each phase of an upsampling filter or of an inverse
 wavelet are such a matrix.  Their results are at places of their own, ``X[b, 2 * m + r]``, which an output may have.
 
@@ -80,6 +84,7 @@ MOST_TERMS = 4
 GAIN = 4
 SIDE = 4  # results for each element of a tensor that a tiny matrix multiplies, at most
 WIDE = 32  # the same for a tensor of f32
+SQUARE = 8  # rows and columns, at most, of a matrix that multiplies vectors of f32
 MOST_POSITIONS = 64  # positions of a reduction that reads nothing along them
 VECTORS = 1 << 16  # vectors of a few elements, at least, whose norms or products are expressions
 BATCH = 1 << 13  # points with matrices of their own, at least
@@ -103,14 +108,17 @@ class UnrollReductions(CertifyingPass[Program]):
             defs, buffers = find_defs(program), {b.name: b for b in program.buffers}
             d = defs[name]
             tiny = _has_few_terms(d) and (_has_tiny_matrix(d, buffers) or _has_matrix_each(d, buffers))
-            tiny = (tiny or _is_of_positions(d) or _is_of_vectors(d, defs)) and _is_read_once(d, program)
-            if not (tiny or _is_short(d, buffers)):
+            square = _has_few_terms(d, SQUARE) and _has_tiny_matrix(d, buffers, SQUARE)
+            once = _is_read_once(d, program)
+            stored = square and not (tiny or once)  # a temp that readers would compute too often
+            tiny = (tiny or square or _is_of_positions(d) or _is_of_vectors(d, defs)) and once
+            if not (tiny or stored or _is_short(d, buffers)):
                 continue
             made = _unrolled(d)
             before = Reduce(d.op or "", d.red, d.guard, d.value, d.value.dtype, d.span)
             proof = "these are all terms of the reduction"
             certificates.append(Certificate(self.name, name, before, made.value, (), (), (), proof, d.span))
-            if d.buffer.space is Space.TEMP:
+            if d.buffer.space is Space.TEMP and not stored:
                 program = replace_reads(program, made, certificates)
             else:
                 program = put_defs(program, name, (made,))
@@ -125,9 +133,9 @@ def _is_short(d: Def, buffers: Mapping[str, Buffer]) -> bool:
     return _elements(d.par) >= GAIN * sum(_footprint(d, buffers[name]) for name in read)
 
 
-def _has_few_terms(d: Def) -> bool:
-    """Whether ``d`` is a reduction of few terms, all of them under the same condition."""
-    return _is_plain(d) and not _has_conditions(d) and 1 < _terms(d) <= MOST_TERMS
+def _has_few_terms(d: Def, most: int = MOST_TERMS) -> bool:
+    """Whether ``d`` is a reduction of at most ``most`` terms, all of them under the same condition."""
+    return _is_plain(d) and not _has_conditions(d) and 1 < _terms(d) <= most
 
 
 def _is_plain(d: Def) -> bool:
@@ -180,10 +188,14 @@ def _size(e: Expr) -> int:
     return 1 + sum(map(_size, children(e)))
 
 
-def _has_tiny_matrix(d: Def, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether ``d`` sums products of large tensors with coefficients, each of which very many results have."""
+def _has_tiny_matrix(d: Def, buffers: Mapping[str, Buffer], wide: int = 0) -> bool:
+    """Whether ``d`` sums products of large tensors with coefficients, each of which very many results have.
+
+    ``wide``: the tensors are of f32 or integers, with at most so many results for each element; 0: the limits of
+    each type.
+    """
     few = _size(d.value) * _terms(d) <= LIMIT
-    return d.op == "sum" and few and all(_is_tiny_product(d, e, buffers) for e in _addends(d.value))
+    return d.op == "sum" and few and all(_is_tiny_product(d, e, buffers, wide) for e in _addends(d.value))
 
 
 def _has_matrix_each(d: Def, buffers: Mapping[str, Buffer]) -> bool:
@@ -207,14 +219,16 @@ def _addends(e: Expr) -> Iterator[Expr]:
         yield e
 
 
-def _is_tiny_product(d: Def, e: Expr, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether the term ``e`` of ``d`` is a product of a tensor and a coefficient."""
+def _is_tiny_product(d: Def, e: Expr, buffers: Mapping[str, Buffer], wide: int) -> bool:
+    """Whether the term ``e`` of ``d`` is a product of a tensor and a coefficient; ``wide`` as above."""
     if not (isinstance(e, Op) and e.op == "mul"):
         return False
     small, large = sorted(e.args, key=lambda x: _read(d, x, buffers))
     own = {a.name for a in d.par} - free_vars(large)
     results = _elements([a for a in d.par if a.name in own])
-    most = WIDE if {buffers[ld.buffer].dtype for ld in loads(large)} == {DType.F32} else SIDE
+    types = {buffers[ld.buffer].dtype for ld in loads(large)}
+    full = types == {DType.F32} or (wide > 0 and all(t is DType.F32 or t.is_int for t in types))
+    most = (wide or WIDE) if full else 0 if wide else SIDE
     vectors = {a.name for a in d.red} <= free_vars(large) and 1 < results <= most
     return vectors and _read(d, small, buffers) * SMALL <= _read(d, large, buffers)
 
@@ -231,8 +245,9 @@ def _is_read_once(d: Def, program: Program) -> bool:
     """Whether readers of ``d``, if it is a temp, have as many terms as it has elements, about."""
     if d.buffer.space is not Space.TEMP:
         return True
-    readers = [r for r in find_defs(Dead().apply(program)).values() for ld in r.reads() if ld.buffer == d.name]
-    return all(_elements(r.axes) <= AGAIN * _elements(d.par) for r in readers)
+    readers = find_defs(Dead().apply(program)).values()
+    terms = (_elements(r.axes) * len({ld for ld in r.reads() if ld.buffer == d.name}) for r in readers)
+    return all(n <= AGAIN * _elements(d.par) for n in terms)
 
 
 def _footprint(d: Def, buffer: Buffer) -> int:

@@ -71,3 +71,35 @@ module t target sm_80 {
 }
 ; CHECK: %x_once = ld.global X[q * 4 + u - 4] where {{.*}} vec 4 : f32[u: 8, q: 16]
 ; CHECK-NEXT: %x = window %x_once over u into q s by 1 -1 from 4 :
+
+; CASE: the nearest position inside the tensor along rows, and one that wraps around along contiguous elements
+; RUN: share-windows
+; COMPLETE:
+; AGAIN
+module t target sm_80 {
+  input X: f32[10, 64]
+  output Y: f32[8, 64]
+  kernel t grid 2 warps 1 min_blocks 1 {
+    layout #q_p_s_r = reg(q:4x1, p:4x1, s:3x1, r:3x1) lane(q:16x4, *:2) warp()
+    layout #q_p = reg(q:4x1, p:4x1) lane(q:16x4, *:2) warp()
+    %x = ld.global X[min(max(block * 4 + p + r - 3, 0), 9), (q + s + 60) % 64] vec 1 : f32[p: 4, q: 64, r: 3, s: 3] #q_p_s_r
+    %y = reduce sum %x over r, s : f32[p: 4, q: 64] #q_p
+    st.global Y[block * 4 + p, q], %y vec 4
+  }
+}
+; CHECK: %x_once_once = ld.global X[min(max(block * 4 + u - 3, 0), 9), (q * 4 + u2 + 60) % 64] {{.*}}vec 4 : f32[u2: 8, q: 16, u: 6]
+
+; CASE: functions of positions and terms apart from each other
+; RUN: share-windows
+; UNCHANGED
+module t target sm_80 {
+  input X: f32[128]
+  output Y: f32[32]
+  kernel t grid 1 warps 1 min_blocks 1 {
+    layout #q_s = reg(q:2x1, s:3x1) lane(q:16x2, *:2) warp()
+    layout #q = reg(q:2x1) lane(q:16x2, *:2) warp()
+    %x = ld.global X[min(q + s, 20) + max(q, 8)] vec 1 : f32[q: 32, s: 3] #q_s
+    %y = reduce sum %x over s : f32[q: 32] #q
+    st.global Y[q], %y vec 2
+  }
+}
