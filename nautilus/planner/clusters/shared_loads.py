@@ -53,12 +53,10 @@ def _shares(plan: KernelPlan, unified: Unified, program: Program, m: Machine) ->
     grid, loops = ([a for a in plan.axes if a.role == role] for role in (GRID, LOOP))
     if len(grid) + len(loops) != len(plan.axes) or len(grid) < 2 or len(loops) != 1:
         return False
-    sizes = [unified.extents[a.name] for a in grid]
-    if not all(isinstance(n, int) for n in sizes):
-        return False
-    along = grid[-2]  # neighbouring blocks have neighbouring tiles of it
-    if blocks(sizes[-2], along.tile) % 2 or mapping.raster_group % 2:  # type: ignore[arg-type]
-        return False
+    along, sizes = grid[-2], [unified.extents[a.name] for a in grid]
+    counts = [blocks(n, a.tile) for n, a in zip(sizes, grid, strict=True) if isinstance(n, int)]
+    if len(counts) < len(grid) or counts[-2] % 2 or mapping.raster_group % 2:
+        return False  # else neighbouring blocks have neighbouring tiles along this axis
     products = [d for d in unified.defs if dot_of(d) is not None]
     reads = {ld for d in products for ld in d.reads()}
     if not reads or not all(_is_box(ld, program) for ld in reads):
