@@ -331,12 +331,18 @@ def map_regions(op: Any, f: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any
 
 def walk(body: tuple[Any, ...]) -> Iterator[Any]:
     """Every op under ``body`` in program order, an op before what is inside it."""
-    out: list[Any] = []
     for op in body:
-        out.append(op)
+        yield op
         if declaration(type(op)).regions:
-            out += _inside(op)
-    return iter(out)
+            yield from _inside(op)
+
+
+def _within(body: tuple[Any, ...]) -> Iterator[Any]:
+    """As :func:`walk`; an op that is not declared, which a verifier refuses, has nothing inside."""
+    for op in body:
+        yield op
+        if type(op) in _DECLARED and declaration(type(op)).regions:
+            yield from _inside(op)
 
 
 _INSIDE: dict[int, tuple[Any, tuple[Any, ...]]] = {}  # by the identity of an op, which an entry holds
@@ -349,7 +355,7 @@ def _inside(op: Any) -> tuple[Any, ...]:
     if found is None:
         if len(_INSIDE) >= _MOST_INSIDE:
             _INSIDE.clear()
-        found = _INSIDE[id(op)] = op, tuple([x for inner in regions(op) for x in walk(inner)])
+        found = _INSIDE[id(op)] = op, tuple([x for inner in regions(op) for x in _within(inner)])
     return found[1]
 
 

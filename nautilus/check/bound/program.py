@@ -256,10 +256,9 @@ def _recurrence(spec: Spec, program: Program, k: Kernel, rounded: frozenset[str]
 
     Its steps have no narrowing, but for ``rounded`` tensors, whose products read operands that are rounded.
     """
-    if k.name not in {d.name for d in spec.definitions}:
+    last = next((d.recurrence for d in spec.definitions if d.name == k.name), None)
+    if last is None:
         return [scan(program, k)]
-    last = spec.definition(k.name).recurrence
-    assert last is not None
     members = with_factors([spec.definition(name) for name in last.members])
     return with_rounded_operands(members) if rounded & set(last.members) else members
 

@@ -123,7 +123,7 @@ def _in_block(
     for e, n in zip(op.index[len(op.index) - len(keys) :], keys, strict=True):
         at = simplify(calc("add", calc("mul", at, n), e))
     count = _copies(w, op)
-    with w.positions(frag.layout, place_exprs(w, op, frag.layout), r):
+    with w.positions(frag.layout, [at] if op.mask is None else [at, op.mask], r):
         mask = "" if op.mask is None else w.expr(op.mask, layout, r)
         first = w.first_holder(layout)
         active = f"{first} && ({mask})" if first and mask else first or mask or "true"

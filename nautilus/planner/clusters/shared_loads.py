@@ -62,11 +62,11 @@ def _shares(plan: KernelPlan, unified: Unified, program: Program, m: Machine) ->
     if not reads or not all(_is_box(ld, program) for ld in reads):
         return False
     tiles = {a.name: a.tile for a in plan.axes}
-    cycles = {ld: _cycles(ld, program, tiles, m) for ld in reads}
-    shared = sum(c for ld, c in cycles.items() if not any(along.name in free_vars(e) for e in ld.index))
+    shared = any(not any(along.name in free_vars(e) for e in ld.index) for ld in reads)
     size = max(ld.dtype.bytes for ld in reads)
     mma = len(products) * 2 * prod(tiles.values()) * size / 2 / m.tensor_half
-    return shared > 0 and sum(cycles.values()) > mma
+    whole = sum(_cycles(ld, program, tiles, m, split=1.0) for ld in reads)
+    return shared and sum(_cycles(ld, program, tiles, m) for ld in reads) > max(mma, whole)
 
 
 def _is_box(ld: Load, program: Program) -> bool:
@@ -77,11 +77,11 @@ def _is_box(ld: Load, program: Program) -> bool:
     return even and buffer.aligned and len(ld.index) > 1 and all(isinstance(e, Var) for e in ld.index)
 
 
-def _cycles(ld: Load, program: Program, tiles: Mapping[str, int], m: Machine) -> float:
-    """The cycles in which the TMA unit loads a tile of ``ld``."""
+def _cycles(ld: Load, program: Program, tiles: Mapping[str, int], m: Machine, split: float = SPLIT) -> float:
+    """The cycles in which the TMA unit loads a tile of ``ld``; a row in two lines takes it ``split`` times as long."""
     buffer, size = program.buffer(ld.buffer), ld.dtype.bytes
     names = [e.name for e in ld.index if isinstance(e, Var)]
     row = min(LINE, tiles[names[-1]] * size)
     pitches = [n * size for i in range(len(names) - 1) if isinstance(n := buffer.stride(i), int)]
     rows = prod(tiles[n] for n in names) * size / row
-    return rows * m.tma_row * (1 + (SPLIT - 1) * split_rows(row, pitches))
+    return rows * m.tma_row * (1 + (split - 1) * split_rows(row, pitches))
