@@ -31,8 +31,8 @@ LINE, SECTOR = 128, 32  # bytes of memory: those of the steps of neighbouring co
 #: elements of a tile across memory, of which each thread reads 16: of the only block of a multiprocessor, with 512
 #: threads, and of each one of several
 ELEMENTS, SHARED_ELEMENTS = 8192, 4096
-#: words of a step that are read at once: of four, H200, 1024 steps of 8192 columns take 42 us, and tiles of half as many
-#: elements 62
+#: words of a step that are read at once: of four, H200, 1024 steps of 8192 columns take 42 us, tiles of half as many
+#: elements 62 us
 WORDS = 4
 SHORTEST = 32  # steps of a tile across memory
 BLOCKS = machine(DEFAULT_TARGET).multiprocessors  # blocks that run at the same time
