@@ -59,7 +59,7 @@ _COMMON = {
     "every tile a block": _mapping(persistent="none"),
     "static": _mapping(persistent="static"),
     "snake": _mapping(persistent="snake"),
-    "dynamic": _mapping(persistent="dynamic", producer_registers=40, consumer_registers=232, warpgroups=2),
+    "dynamic": _mapping(persistent="dynamic", cluster=1, producer_registers=40, consumer_registers=232, warpgroups=2),
     "longest first": _mapping(raster_order="longest-first"),
     "direct stores": _mapping(epilogue="direct"),
     "stores by TMA": _mapping(epilogue="tma"),
