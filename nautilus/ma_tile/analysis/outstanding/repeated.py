@@ -1,11 +1,13 @@
-"""Waits of copies that later waits repeat: candidates for those that order nothing, and whether only waits are gone."""
+"""Waits of copies that later waits repeat, commits left out, and whether a body has lost nothing but waits by that."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
 from nautilus.ma_tile.ir.ops import AsyncCommit, AsyncWait, Barrier, ForOp, IfOp, MemOp, walk_ops
+from nautilus.ma_tile.ir.traverse import rebuild
 
 
 def repeated(body: tuple[MemOp, ...], loop: tuple[MemOp, ...] = ()) -> Iterator[MemOp]:
@@ -22,6 +24,12 @@ def repeated(body: tuple[MemOp, ...], loop: tuple[MemOp, ...] = ()) -> Iterator[
                 yield body[n + 2]
         elif isinstance(op, ForOp | IfOp):
             yield from repeated(op.body, op.body if isinstance(op, ForOp) else ())
+
+
+def without_commit(body: tuple[MemOp, ...], n: int) -> tuple[MemOp, ...]:
+    """``body`` without its commit number ``n`` in program order."""
+    numbers = count()
+    return rebuild(body, lambda op: () if isinstance(op, AsyncCommit) and next(numbers) == n else (op,))
 
 
 def has_fewer_waits(new: tuple[MemOp, ...], old: tuple[MemOp, ...]) -> bool:

@@ -68,6 +68,16 @@ class State:
 
         return State(f(self.written), f(self.read), tuple(map(f, self.groups)), f(self.open))
 
+    def moved(self, buffers: frozenset[str], by: Linear) -> State:
+        """The state with the stages of ``buffers`` moved ``by`` a form that is 0."""
+        if not buffers:
+            return self
+
+        def f(xs: Accesses) -> Accesses:
+            return frozenset(replace(x, at=x.at + by) if x.buffer in buffers else x for x in xs)
+
+        return State(f(self.written), f(self.read), tuple(map(f, self.groups)), f(self.open))
+
     def commit(self) -> State:
         """The state after the open copies are committed as a group."""
         groups = [self.open, *self.groups]

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import reduce
-from itertools import count, zip_longest
+from itertools import zip_longest
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars
@@ -40,7 +40,7 @@ from nautilus.core.index.linear import ZERO, Linear, atom
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.analysis.outstanding.iterations import Iterations
-from nautilus.ma_tile.analysis.outstanding.repeated import has_fewer_waits, repeated
+from nautilus.ma_tile.analysis.outstanding.repeated import has_fewer_waits, repeated, without_commit
 from nautilus.ma_tile.analysis.outstanding.states import NONE, Accesses, State, within
 from nautilus.ma_tile.analysis.outstanding.touched import Touched, copied_once
 from nautilus.ma_tile.ir.async_ops import TmaLoad
@@ -89,9 +89,9 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     work = _Sync(smem, runs, touched, 32 * kernel.warps, kernel.team > 1)
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
-        fewer = _without_commit(bare, n)
+        fewer = without_commit(bare, n)
         made = work.block(fewer, State())[0]
-        if has_fewer_waits(made, _without_commit(body, n)):
+        if has_fewer_waits(made, without_commit(body, n)):
             bare, body = fewer, made
     for op in repeated(body):
         alone = replace(work, alone=work.alone | {id(op)})
@@ -99,12 +99,6 @@ def synchronize(kernel: MemKernel) -> MemKernel:
         if fewer != body and has_fewer_waits(fewer, body):
             work, body = alone, fewer
     return replace(kernel, body=body)
-
-
-def _without_commit(body: tuple[MemOp, ...], n: int) -> tuple[MemOp, ...]:
-    """``body`` without its commit number ``n`` in program order."""
-    numbers = count()
-    return rebuild(body, lambda op: () if isinstance(op, AsyncCommit) and next(numbers) == n else (op,))
 
 
 def _replaced(op: MemOp) -> bool:
@@ -289,7 +283,7 @@ class _Sync:
             if n:
                 ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in left_in]
             elif isinstance(behind, ForOp) and chain.goes_on(behind) and self.runs.may_be_empty(lo, hi):
-                ends += [_moved(x, self._moving(behind), affine(hi) - affine(lo)) for x in left_in]
+                ends += [x.moved(self._moving(behind), affine(hi) - affine(lo)) for x in left_in]
             else:
                 ends += left_in
         return self._reduced(reduce(State.join, ends)) if ends else None
@@ -365,7 +359,7 @@ class _Sync:
 
         Stages of buffers that no iteration addresses by the variable stay as they are.
         """
-        return self._reduced(_moved(state, self._moving(op), atom(Var(op.var)) - affine(op.lo if lo is None else lo)))
+        return self._reduced(state.moved(self._moving(op), atom(Var(op.var)) - affine(op.lo if lo is None else lo)))
 
     def _moving(self, op: ForOp) -> frozenset[str]:
         """The buffers whose stages ``op`` addresses by its variable."""
@@ -491,17 +485,6 @@ class _Sync:
             shift = (var, atom(Var(var)).shift(1))
             for _, op in self.touched.active(frame.loop.body):
                 yield op, shift
-
-
-def _moved(state: State, buffers: frozenset[str], by: Linear) -> State:
-    """``state`` with the stages of ``buffers`` moved ``by`` a form that is 0."""
-    if not buffers:
-        return state
-
-    def f(xs: Accesses) -> Accesses:
-        return frozenset(replace(x, at=x.at + by) if x.buffer in buffers else x for x in xs)
-
-    return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
 
 
 def _barriers(op: MemOp) -> int:
