@@ -56,7 +56,7 @@ def decide_between(
             own = _within(schedule, part)
             made, fallbacks = decide(part, own, fallbacks)
             found.append(_axes_as_given(made, own) if regroups else made)
-    given = schedule or Schedule()
+    given, plans = schedule or Schedule(), {k.name: k for s in found for k in s.kernels}
     return replace(
         given,
         inline=_joined([s.inline for s in found]),
@@ -64,7 +64,8 @@ def decide_between(
         copies=_joined([s.copies for s in found]),
         packs=_joined([s.packs for s in found]),
         splits=_joined([s.splits for s in found]),
-        kernels=tuple(k for s in found for k in s.kernels),
+        # given plans stay where they are, also those of definitions that a later pass makes
+        kernels=(*(plans.pop(k.name, k) for k in given.kernels), *plans.values()),
     ), fallbacks
 
 

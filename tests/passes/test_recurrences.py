@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nautilus.core.buffers import Space
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
-from nautilus.core.schedule import CopyPlan, PackPlan, Schedule, SplitPlan
+from nautilus.core.schedule import CopyPlan, KernelPlan, PackPlan, Schedule, SplitPlan
 from nautilus.passes.recurrences import decide_between, derive_between
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.operands.rematerialise import Rematerialise
@@ -106,3 +106,9 @@ def test_a_decision_that_regroups_kernels_leaves_the_axes_of_a_part_open() -> No
     assert left == Schedule(inline=("A",))
     given, _ = decide_between(decide, whole, Schedule(packs=(), splits=splits), NO_FALLBACKS, regroups=True)
     assert given.packs == () and given.splits == splits
+
+
+def test_given_plans_of_definitions_that_a_later_pass_makes_stay_in_their_place() -> None:
+    given = Schedule(kernels=(KernelPlan("A_table", ("A_table",), ()), KernelPlan("A", ("A",), ())))
+    found, _ = decide_between(lambda _, s, f: (s or Schedule(), f), parse_program(BETWEEN), given, NO_FALLBACKS)
+    assert found.kernels == given.kernels
