@@ -24,6 +24,7 @@ APART = ("K, P, M", "K, P, N", "k, p, i", "k, p, j")
         ((1, 4096, 4096, 4104), ACROSS, "f16", 1),  # rows of one operand alone
         ((1, 4096, 4104, 4104), ACROSS, "bf16", 2),  # tiles of two warpgroups apart
         ((1, 4096, 4096, 4160), ALONG, "f16", 1),  # rows of 65 lines
+        ((1, 4096, 4096, 4097), ALONG, "f16", 1),  # rows that are stored in 65 lines
         ((3, 1024, 2048, 1096), ALONG, "f16", 2),
         ((1, 4000, 4000, 1024), APART, "f16", 2),
         ((1, 1152, 8192, 4104), ALONG, "f16", 1),  # nine tiles of rows have no pairs

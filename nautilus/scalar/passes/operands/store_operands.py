@@ -77,6 +77,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.flatten_contractions import contracted, innermost
 from nautilus.scalar.rewriting import equal_temp, find_defs, fresh_name, put_defs
 from nautilus.targets.limits import VECTOR_BYTES, limits
+from nautilus.targets.memory_rates import LINE
 from nautilus.targets.records import DEFAULT_TARGET
 
 AGAIN = 512  # least number of terms of which an element is an operand
@@ -88,6 +89,7 @@ HELD = 512  # columns of the widest tile whose accumulators a block has
 SEVERAL = 4  # the same number is that many times smaller where the operand has several axes of its own
 AGAIN_APART, TERMS_APART = 128, 1 << 29  # the same where the contiguous axis is no axis of the tile
 _SHORTEST = 16  # elements of rows that end in zeros
+_LONG = 4096  # bytes of rows that end in zeros up to a whole line of memory, at most 3% of them
 _GROWTH = 2
 _MOST = 1 << 27  # elements of the largest product of tensors
 
@@ -457,10 +459,13 @@ def _is_accumulator_of_bytes(d: Def, side: int) -> bool:
 def _padded(made: Operand, taken: set[str], turned: bool) -> tuple[tuple[Axis, ...], Expr, Expr | None]:
     """Axes and value of the temp, whose rows are multiples of 16 bytes, and where it is not 0.
 
-    ``turned``: rows are interleaved.
+    Long rows are whole lines of memory: TMA copies take several times as long for parts of two lines
+    (:data:`.memory_rates.SPLIT`).  ``turned``: rows are interleaved.
     """
     *outer, last = made.axes
-    row, unit = size(last), VECTOR_BYTES // made.dtype.bytes
+    row = size(last)
+    long = row is not None and row * made.dtype.bytes >= _LONG
+    unit = (LINE if long else VECTOR_BYTES) // made.dtype.bytes
     wide = last
     if not _is_whole(last, made.dtype):
         assert row is not None
