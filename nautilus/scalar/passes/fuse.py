@@ -74,7 +74,7 @@ def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...], kept:
         reader, temp = unified.misaligned[0]
         raise ScheduleError(f"{reader} does not read {temp} at its own position", kernel=plan.name)
     scattered = next((d.name for d in unified.defs if d.scatter is not None), None)
-    if scattered is not None and not have_the_same_terms(unified):
+    if scattered is not None and not _scatter_the_same_terms(unified):
         raise ScheduleError(f"the scatter {scattered} is in a kernel with other terms", kernel=plan.name)
     for a in plan.axes:
         if scattered is not None and a.role == LOOP:
@@ -94,7 +94,7 @@ def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...], kept:
     return unified
 
 
-def have_the_same_terms(unified: Unified) -> bool:
+def _scatter_the_same_terms(unified: Unified) -> bool:
     """Whether all definitions of ``unified`` are scatters of terms with the same axes, none of which reads another."""
     names = {d.name for d in unified.defs}
     alike = len({frozenset(a.name for a in d.par) for d in unified.defs}) == 1

@@ -20,6 +20,7 @@ from nautilus.scalar.analysis.states.coupled_states import coupled_states, state
 from nautilus.scalar.analysis.states.recurrences import Form
 from nautilus.scalar.ir import Loop, Program, Stmt, expressions, extent, statements
 from nautilus.targets.limits import WORD
+from nautilus.targets.memory_rates import LINE, SECTOR
 from nautilus.targets.rates import machine
 from nautilus.targets.records import DEFAULT_TARGET
 
@@ -27,7 +28,6 @@ ROW = 8192  # most elements of a row of which a block has the whole
 HELD = 1 << 16  # elements of all tiles of a block: 128 registers of each of 512 threads
 ALIGNED = 1024  # a longer row has a tile of a multiple of so many elements
 LONG = 4096  # steps of a tile of a longer row
-LINE, SECTOR = 128, 32  # bytes of memory: those of the steps of neighbouring columns, and the least of them
 #: elements of a tile across memory, of which each thread reads 16: of the only block of a multiprocessor, with 512
 #: threads, and of each one of several
 ELEMENTS, SHARED_ELEMENTS = 8192, 4096
