@@ -11,6 +11,7 @@ import numpy as np
 from nautilus.check.bound.choices import Probe, roundings
 from nautilus.check.bound.errors import run
 from nautilus.check.bound.probes import PROBES, kinds
+from nautilus.check.bound.recurrences.dominant import without_dominant
 from nautilus.check.bound.recurrences.excerpt import FIRST, Known
 from nautilus.check.bound.recurrences.follows import Along
 from nautilus.check.bound.sampling import wide
@@ -147,15 +148,36 @@ def profiles(known: Known, sample: Sample, case: Case) -> list[dict[str, tuple[P
         out: dict[str, tuple[Profile, Profile]] = {}
         for t in outputs:
             along = known.along[t.name]
-            early = _profile([m[t.name] for m in probed], begun[t.name], t.dtype, along, first)
-            out[t.name] = early, _profile([last[t.name]], exact[t.name], t.dtype, along, known.steps)
+            counts = _counted(probed[0][t.name], begun[t.name], t.dtype, along, first)
+            early = _profile([m[t.name] for m in probed], begun[t.name], t.dtype, along, first, counts)
+            out[t.name] = early, _profile([last[t.name]], exact[t.name], t.dtype, along, known.steps, counts)
         found.append(out)
     return found
 
 
-def _profile(moved: Sequence[Array], values: Array, dtype: DType, along: Along, steps: int) -> Profile:
+def _counted(moved: Array, values: Array, dtype: DType, along: Along, steps: int) -> Array | None:
+    """The elements that count, where others have most of the norm of the first ``steps``; None where all do."""
+    if along.axis is not None:
+        moved, values = (np.moveaxis(x, along.axis, 0)[:: -1 if along.reverse else 1][:steps] for x in (moved, values))
+    known = kinds(values, dtype)
+    usual = (known[0] == 0) & (known[1] == 0)
+    with np.errstate(all="ignore"):
+        errors, squares = (np.where(usual, x, 0.0) ** 2 for x in (moved - values, values))
+    if along.axis is not None:  # an overflow later says nothing about the steps before it
+        finite = np.isfinite(errors + squares).reshape(len(errors), -1).all(axis=1)
+        errors, squares = (x[: len(x) if finite.all() else int(np.argmin(finite))] for x in (errors, squares))
+    counts = without_dominant(errors, squares, None if along.axis is None else 0)
+    return counts if counts is None or along.axis is None else np.moveaxis(counts, 0, along.axis)
+
+
+def _profile(
+    moved: Sequence[Array], values: Array, dtype: DType, along: Along, steps: int, counts: Array | None
+) -> Profile:
+    """``counts``: factors of the elements, 0 or 1; None where all of them count.  An infinite error always counts."""
+
     def by_step(x: Array) -> Array:
         """Sums over the elements of each step, in the order of the steps; one sum without steps."""
+        x = x if counts is None else np.where((counts != 0) | ~np.isfinite(x), x, 0.0)
         if along.axis is None:
             return np.asarray([x.sum()])
         rows = np.moveaxis(x, along.axis, 0).reshape(x.shape[along.axis], -1).sum(axis=1)
