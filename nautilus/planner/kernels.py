@@ -23,6 +23,7 @@ from nautilus.planner import streaming
 from nautilus.planner.chunks import warp_chunks
 from nautilus.planner.chunks.clustered_chunks import clustered
 from nautilus.planner.chunks.row_chunks import shares_rows
+from nautilus.planner.clusters.load_tiles import with_load_tiles
 from nautilus.planner.clusters.shared_loads import with_shared_loads
 from nautilus.planner.conservative import one_by_one, plain, smaller
 from nautilus.planner.groups import SIZED, Group, Known, Unfused, Why, are_alike, known_of, large_inputs, visits_alike
@@ -103,6 +104,7 @@ def default_schedule(
     }
     for rule in (streaming.joined, warp_chunks.joined, clustered):
         kernels = rule(kernels, whole, target, fallbacks)
+    kernels = with_load_tiles(kernels, whole, program, machine(arch), fallbacks)
     kernels = with_shared_loads(kernels, whole, program, machine(arch), fallbacks)
     return Schedule(kernels=tuple(kernels.values()))
 

@@ -186,10 +186,10 @@ def gemm(
         ordered_mma=scaled and not tile.pingpong,  # 5% faster on an H200; products without scales are slower
     )  # fmt: skip
     made = with_tiles(plan, row.tiles(tile.rows) | column.tiles(tile.columns // dots) | {loop: step}, mapping)
-    return _in_whole_loops(made, unified, loop, products) if tile.accumulators >= MANY else made
+    return in_whole_loops(made, unified, loop, products) if tile.accumulators >= MANY else made
 
 
-def _in_whole_loops(plan: KernelPlan, unified: Unified, loop: str, products: Sequence[Def]) -> KernelPlan:
+def in_whole_loops(plan: KernelPlan, unified: Unified, loop: str, products: Sequence[Def]) -> KernelPlan:
     """``plan`` without a loop for the last step of ``loop``, if TMA copies bring zeros for what it has beyond the end.
 
     That loop would have accumulators of its own, for which a large tile has no registers.

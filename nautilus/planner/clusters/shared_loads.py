@@ -12,7 +12,7 @@ loads: 191 us alone, 194 us in pairs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -59,17 +59,16 @@ def _shares(plan: KernelPlan, unified: Unified, program: Program, m: Machine) ->
         return False  # else neighbouring blocks have neighbouring tiles along this axis
     products = [d for d in unified.defs if dot_of(d) is not None]
     reads = {ld for d in products for ld in d.reads()}
-    if not reads or not all(_is_box(ld, program) for ld in reads):
+    if not reads or not all(is_box(ld, program) for ld in reads):
         return False
     tiles = {a.name: a.tile for a in plan.axes}
-    shared = any(not any(along.name in free_vars(e) for e in ld.index) for ld in reads)
-    size = max(ld.dtype.bytes for ld in reads)
-    mma = len(products) * 2 * prod(tiles.values()) * size / 2 / m.tensor_half
-    whole = sum(_cycles(ld, program, tiles, m, split=1.0) for ld in reads)
-    return shared and sum(_cycles(ld, program, tiles, m) for ld in reads) > max(mma, whole)
+    shared = any(shared_by(ld, along.name) for ld in reads)
+    mma = mma_cycles(reads, len(products), tiles, m)
+    whole = sum(load_cycles(ld, program, tiles, m, split=1.0) for ld in reads)
+    return shared and sum(load_cycles(ld, program, tiles, m) for ld in reads) > max(mma, whole)
 
 
-def _is_box(ld: Load, program: Program) -> bool:
+def is_box(ld: Load, program: Program) -> bool:
     """Whether TMA copies load tiles of ``ld``: an element of a tensor at one position of each of its axes."""
     buffer = program.buffer(ld.buffer)
     strides = [buffer.stride(i) for i in range(len(buffer.shape) - 1)]
@@ -77,7 +76,18 @@ def _is_box(ld: Load, program: Program) -> bool:
     return even and buffer.aligned and len(ld.index) > 1 and all(isinstance(e, Var) for e in ld.index)
 
 
-def _cycles(ld: Load, program: Program, tiles: Mapping[str, int], m: Machine, split: float = SPLIT) -> float:
+def shared_by(ld: Load, along: str) -> bool:
+    """Whether blocks that are neighbours along the axis ``along`` load the same tile of ``ld``."""
+    return not any(along in free_vars(e) for e in ld.index)
+
+
+def mma_cycles(reads: Collection[Load], products: int, tiles: Mapping[str, int], m: Machine) -> float:
+    """The cycles of the matrix units for a step of ``products`` with the operands ``reads``, at their full rate."""
+    size = max(ld.dtype.bytes for ld in reads)
+    return products * 2 * prod(tiles.values()) * size / 2 / m.tensor_half
+
+
+def load_cycles(ld: Load, program: Program, tiles: Mapping[str, int], m: Machine, split: float = SPLIT) -> float:
     """The cycles in which the TMA unit loads a tile of ``ld``; a row in two lines takes it ``split`` times as long."""
     buffer, size = program.buffer(ld.buffer), ld.dtype.bytes
     names = [e.name for e in ld.index if isinstance(e, Var)]

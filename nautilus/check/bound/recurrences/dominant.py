@@ -40,7 +40,7 @@ def without_dominant(errors: Array, squares: Array, outer: int | None) -> Array 
             kept = order[left_out:]
             size = float(sizes[kept].sum())
             ratio = float(moved[kept].sum()) / size if size > 0.0 else 0.0
-            if best is None or ratio > best[0]:
+            if best is None or ratio > 1.01 * best[0]:
                 counts = np.zeros(n)
                 counts[kept] = 1.0
                 best = ratio, counts.reshape([n if a == axis else 1 for a in range(squares.ndim)])

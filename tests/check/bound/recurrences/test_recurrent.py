@@ -35,7 +35,7 @@ from nautilus.scalar.passes.recurrences import chunk_matrix_states
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
 from nautilus.scalar.rewriting.recurrences import between
 
-GALLERY = Path(__file__).parents[3] / "specs" / "gallery" / "scan" / "recurrence"
+GALLERY = Path(__file__).parents[4] / "specs" / "gallery" / "scan" / "recurrence"
 F = np.float32
 
 LOGISTIC = """dim B = 16, T = {t}
