@@ -23,7 +23,7 @@ from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MemOp, walk_ops
 from nautilus.ma_tile.ir.traverse import bound, reads
-from nautilus.ma_tile.passes.copies.prefetch_steps import registers
+from nautilus.ma_tile.passes.steps.prefetch_steps import registers
 
 STEP = 4.5  # cycles until a dependent instruction can start
 SHUFFLE = 25.0  # the same for a step between lanes

@@ -64,7 +64,7 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
     "nautilus.scalar.passes.matrices.multiply_conditions": {"LEAST": 1, "SIDE": 2},
     "nautilus.scalar.passes.axes.scatter": {"RUN": 8, "MEET": 1, "FEWEST": 2, "MANY": 1, "EACH": 1},
     "nautilus.ma_tile.passes.grid.block_scatters": {"TERMS": 0.1, "BLOCKS": 1, "limits": lambda _: _Small()},
-    "nautilus.ma_tile.passes.copies.stage_steps": {"LEAST": 16},
+    "nautilus.ma_tile.passes.steps.stage_steps": {"LEAST": 16},
 }  # fmt: skip
 
 #: those with which short rows are loops and chunks, which makes programs of many small tiles

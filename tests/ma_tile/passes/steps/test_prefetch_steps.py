@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from nautilus.ma_tile.passes.copies.prefetch_steps import _kernel
+from nautilus.ma_tile.passes.steps.prefetch_steps import _kernel
 
 
 def test_a_kernel_of_several_consumers_stays() -> None:

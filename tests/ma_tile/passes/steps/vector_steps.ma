@@ -103,7 +103,7 @@ module t target sm_90a {
 
 ; CASE: functions in f64, whose code would take too long to compile
 ; RUN: vector-steps
-; CONSTANT: ma_tile.passes.copies.vector_steps:MOST 6224
+; CONSTANT: ma_tile.passes.steps.vector_steps:MOST 6224
 ; COMPLETE:
 module t target sm_90a {
   input X: f64[32, 64]

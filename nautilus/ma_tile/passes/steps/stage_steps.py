@@ -43,7 +43,7 @@ from nautilus.ma_tile.ir.ops import (
 )
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
 from nautilus.ma_tile.lowering.exchange import STORES, Access, Staging, stage_between, whole_sectors
-from nautilus.ma_tile.passes.copies.prefetch_steps import is_steps
+from nautilus.ma_tile.passes.steps.prefetch_steps import is_steps
 from nautilus.ma_tile.rewriting.renaming import Names, layout_name
 from nautilus.targets.limits import VECTOR_BYTES, limits
 

@@ -61,9 +61,10 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, stored, variables
-from nautilus.ma_tile.passes.copies.prefetch_steps import is_steps
-from nautilus.ma_tile.passes.copies.stage_steps import Stages, room
-from nautilus.ma_tile.rewriting.renaming import Names, Renaming, layout_name, uniform_ranges, with_variables
+from nautilus.ma_tile.passes.steps.prefetch_steps import is_steps
+from nautilus.ma_tile.passes.steps.stage_steps import Stages, room
+from nautilus.ma_tile.rewriting.renaming import Names, layout_name, uniform_ranges
+from nautilus.ma_tile.rewriting.steps import left_over, step
 
 ROW = 64  # bytes of a row in an iteration: two sectors
 VECTOR = 16  # bytes of an instruction
@@ -324,7 +325,7 @@ class _Vectors:
             lo=integer(self.low // self.size), hi=self.high, body=tuple(body),
             yields=(*state, *(x.result for _, x, _ in kept)),
         )  # fmt: skip
-        return (*first, main) if all_ else (*first, main, self.tail(left, results))
+        return (*first, main) if all_ else (*first, main, left_over(loop, left, results, self.names))
 
     def loads(self) -> tuple[list[GlobalLoad], dict[int, list[Frag]]]:
         """The loads of an iteration, and for each load of a step the vectors that have its elements."""
@@ -383,15 +384,13 @@ class _Vectors:
     ) -> list[Frag]:  # fmt: skip
         """Append step ``k`` of an iteration to ``body``, from ``state``; the state after it."""
         loop = self.loop
-        frags = {a.name: s for (a, _), s in zip(loop.carried, state, strict=True)}
-        frags |= {f.name: self.names.frag(f, f"s{k}") for x in walk_ops(loop.body) for f in bound(x)}
-        inner = {v: self.names.variable(v) for x in walk_ops(loop.body) for v in variables(x)}
         at = calc("add", calc("mul", Var(loop.var), self.size), k)
-        rename = Renaming(frags, {loop.var: at, **{v: Var(new) for v, new in inner.items()}})
+        one = step(loop, at, state, self.names, f"s{k}")
+        frags = one.frags
         ranges, always = self.ranges(), set[str]()
         for n, x in enumerate(loop.body):
             if n not in self.runs:
-                (made,) = with_variables(rename.ops((x,)), inner)
+                made = one.op(x)
                 if isinstance(made, IndexOp):
                     made = replace(made, expr=simplify(made.expr, ranges))
                     always |= {made.result.name} if made.expr == TRUE else set()
@@ -405,8 +404,8 @@ class _Vectors:
                 body += self.element(x, k, self.runs[n], parts[n], frags[x.result.name], at)
             else:
                 assert isinstance(x, GlobalStore)
-                values[n].append(rename.frag(x.value))
-        return [rename.frag(f) for f in loop.yields]
+                values[n].append(one.rename.frag(x.value))
+        return [one.rename.frag(f) for f in loop.yields]
 
     def element(
         self, x: GlobalLoad, k: int, runs: Sequence[_Run], parts: Sequence[Frag], result: Frag, at: Expr
@@ -440,17 +439,3 @@ class _Vectors:
     def typed(self, f: Frag, suffix: str, dtype: DType) -> Frag:
         """A fragment as ``f`` of another type."""
         return replace(self.names.frag(f, suffix), type=replace(f.type, dtype=dtype))
-
-    def tail(self, lo: Expr, states: Sequence[Frag]) -> ForOp:
-        """The steps that fill no vector, from ``lo`` on."""
-        loop, names = self.loop, self.names
-        frags = {f.name: names.frag(f, "left") for x in walk_ops(loop.body) for f in bound(x)}
-        frags |= {a.name: names.frag(a, "left") for a, _ in loop.carried}
-        var = names.variable(loop.var)
-        inner = {v: names.variable(v) for x in walk_ops(loop.body) for v in variables(x)}
-        rename = Renaming(frags, {loop.var: Var(var), **{v: Var(new) for v, new in inner.items()}})
-        carried = tuple((rename.frag(a), s) for (a, _), s in zip(loop.carried, states, strict=True))
-        return replace(
-            loop, var=var, lo=lo, carried=carried, body=with_variables(rename.ops(loop.body), inner),
-            yields=tuple(map(rename.frag, loop.yields)),
-        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Passes over loops of steps, whose iterations depend on each other."""
