@@ -55,8 +55,7 @@ from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
 from nautilus.ma_tile.lowering.layouts import spread
 from nautilus.ma_tile.passes.copies.pipeline_copies import pipeline
 from nautilus.ma_tile.passes.steps.prefetch_steps import COMPUTED, NEEDED, independent, is_steps
-from nautilus.ma_tile.rewriting.renaming import Names, layout_name
-from nautilus.ma_tile.rewriting.steps import left_over, step
+from nautilus.ma_tile.rewriting.renaming import Names, layout_name, left_over, step
 from nautilus.targets.limits import VECTOR_BYTES, WORD
 from nautilus.targets.rates import machine
 

@@ -63,8 +63,7 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, stored, variables
 from nautilus.ma_tile.passes.steps.prefetch_steps import is_steps
 from nautilus.ma_tile.passes.steps.stage_steps import Stages, room
-from nautilus.ma_tile.rewriting.renaming import Names, layout_name, uniform_ranges
-from nautilus.ma_tile.rewriting.steps import left_over, step
+from nautilus.ma_tile.rewriting.renaming import Names, layout_name, left_over, step, uniform_ranges
 
 ROW = 64  # bytes of a row in an iteration: two sectors
 VECTOR = 16  # bytes of an instruction
