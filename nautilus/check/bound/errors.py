@@ -161,7 +161,9 @@ class Rounding(Evaluator):
         if self.probe.regular and shape:  # neighbours that differ little are rounded in one direction
             runs = self.rng.random((*shape[:-1], -(-shape[-1] // _RUN)), dtype=np.float32)
             return (2.0 * np.repeat(runs, _RUN, axis=-1)[..., : shape[-1]] - 1.0) * self.probe.size
-        drawn: Array = np.asarray(2.0 * self.rng.random(shape, dtype=np.float32) - 1.0)
+        drawn: Array = np.asarray(self.rng.random(shape, dtype=np.float32))
+        drawn *= 2.0  # in place: new arrays take longer than products
+        drawn -= 1.0
         drawn = of_single(drawn) if self.shared.recurs else drawn
         if self.probe.size != 1.0:
             drawn *= self.probe.size
