@@ -34,9 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep what NVRTC makes of a text; the first process of a run deletes what no run uses any more."""
+    from nautilus.core.records.heap import keep_freed_memory
     from nautilus.runtime.nvrtc import keep_results
     from tests.runtime.kept import delete_unused, kept
 
+    keep_freed_memory()  # as the command line does
     keep_results(kept)
     if not hasattr(config, "workerinput"):
         delete_unused()

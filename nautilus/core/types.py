@@ -36,52 +36,16 @@ class DType(enum.Enum):
     def __str__(self) -> str:
         return self.value
 
-    @property
-    def bits(self) -> int:
-        """Storage width in bits (``tf32`` is stored as 32, ``bool`` as 8)."""
-        return FORMATS[self].bits
-
-    @property
-    def bytes(self) -> int:
-        """Storage width in bytes."""
-        return self.bits // 8
-
-    @property
-    def is_float(self) -> bool:
-        """Whether the type is one of floats."""
-        return FORMATS[self].kind == "float"
-
-    @property
-    def is_int(self) -> bool:
-        """Whether the type is one of signed or unsigned integers."""
-        return FORMATS[self].kind in ("int", "uint")
-
-    @property
-    def compute(self) -> DType:
-        """The type in which arithmetic on this type is done."""
-        if self in (DType.F64, DType.I64, DType.BOOL):
-            return self
-        return DType.F32 if self.is_float else DType.I32
-
-    @property
-    def mantissa(self) -> int:
-        """Explicit mantissa bits of a float type."""
-        return FORMATS[self].mantissa
-
-    @property
-    def is_half(self) -> bool:
-        """A 16-bit float."""
-        return self.is_float and self.bits == 16
-
-    @property
-    def is_float8(self) -> bool:
-        """An 8-bit float."""
-        return self.is_float and self.bits == 8
-
-    @property
-    def stored_as_bits(self) -> bool:
-        """A float without a numpy type of its width: arrays of its storage hold unsigned integers."""
-        return self.is_float and FORMATS[self].raw.startswith("u")
+    # Facts that follow from the record of the type in :data:`FORMATS`: attributes, because they are read very often.
+    bits: int  # storage width (``tf32`` is stored as 32, ``bool`` as 8)
+    bytes: int  # storage width
+    is_float: bool
+    is_int: bool  # whether the type is one of signed or unsigned integers
+    is_half: bool  # a 16-bit float
+    is_float8: bool  # an 8-bit float
+    mantissa: int  # explicit mantissa bits of a float type
+    stored_as_bits: bool  # a float without a numpy type of its width: arrays of its storage hold unsigned integers
+    compute: DType  # the type in which arithmetic on this type is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +99,14 @@ FORMATS: Mapping[DType, Format] = {
 }
 if set(FORMATS) != set(DType):
     raise AssertionError(f"element types without a record: {set(DType) ^ set(FORMATS)}")
+for _d, _f in FORMATS.items():
+    _d.bits, _d.bytes, _d.mantissa = _f.bits, _f.bits // 8, _f.mantissa
+    _d.is_float, _d.is_int = _f.kind == "float", _f.kind in ("int", "uint")
+    _d.is_half, _d.is_float8 = _d.is_float and _f.bits == 16, _d.is_float and _f.bits == 8
+    _d.stored_as_bits = _d.is_float and _f.raw.startswith("u")
+    _d.compute = DType.F32 if _d.is_float else DType.I32
+for _d in (DType.F64, DType.I64, DType.BOOL):
+    _d.compute = _d
 
 #: The largest finite number of the float types whose range is much smaller than that of f32.
 LARGEST = {d: f.largest for d, f in FORMATS.items() if f.kind == "float" and f.largest < 2.0**100}

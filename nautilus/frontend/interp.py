@@ -295,9 +295,10 @@ class Evaluator:
 
     def value(self, e: Expr) -> Value:
         """The value of ``e`` over the current ranges of its free variables."""
-        if id(e) not in self.memo:
-            self.memo[id(e)] = self.compute(e)
-        return self.memo[id(e)]
+        found = self.memo.get(id(e))
+        if found is None:
+            found = self.memo[id(e)] = self.compute(e)
+        return found
 
     def compute(self, e: Expr) -> Value:
         """The value of ``e``, whose parts are computed once each."""

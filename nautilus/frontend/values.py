@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
@@ -28,7 +29,14 @@ def line_up(v: Value, names: tuple[str, ...]) -> Array:
     """``v.array`` with a dimension for each of ``names`` (1 where ``v`` does not depend on it)."""
     if v.names == names:
         return v.array
-    ordered = sorted(v.names, key=names.index)
-    array = v.array.transpose([v.names.index(n) for n in ordered]) if list(v.names) != ordered else v.array
-    sizes = dict(zip(ordered, array.shape, strict=True))
-    return array.reshape([sizes.get(n, 1) for n in names])
+    order, places = _placed(v.names, names)
+    array = v.array if order is None else v.array.transpose(order)
+    return array.reshape([1 if at is None else array.shape[at] for at in places])
+
+
+@lru_cache(1 << 10)
+def _placed(own: tuple[str, ...], names: tuple[str, ...]) -> tuple[tuple[int, ...] | None, tuple[int | None, ...]]:
+    """The order of the dimensions of ``own`` (None: as they are), and the place of each of ``names`` among these."""
+    ordered = sorted(own, key=names.index)
+    order = tuple(own.index(n) for n in ordered) if list(own) != ordered else None
+    return order, tuple(ordered.index(n) if n in ordered else None for n in names)

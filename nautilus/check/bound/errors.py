@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from itertools import pairwise
 from math import prod, sqrt
@@ -77,12 +77,12 @@ from nautilus.frontend.values import Value, line_up
 from nautilus.scalar.analysis.ranges.precision import significant_bits
 
 _CUT = 1.0  # what a tensor core cuts off the sum so far at each accumulation, in units of u
-#: The largest error of an approximation divided by what many elements have in common.
-_MEAN = 3.0
+_MEAN = 3.0  # the largest error of an approximation divided by what many elements have in common
 #: The mean error of an addition in a sum of equal terms, in units of u: all are rounded in one direction for a while.
 _REGULAR = 0.25
 _RUN = 4  # neighbours among equal or ordered elements that have one error
 _PARTS = 8  # prefixes of a sum that are evaluated
+_OWN = nullcontext()  # of an operation with errors of its own
 
 
 def run(
@@ -129,7 +129,8 @@ class Rounding(Evaluator):
         self.coherent = probe.coherent and (probe.regular or STEP not in params or not is_running_sum(d))
         self.shared = common
         self.ties, self.orders = of_nodes(d.expr, how.ties) if probe.tie else {}, orders_of(d.expr, how.ties)
-        self.repeated = {**names_of(d.expr, how.repeated), **names_of_arguments(d.expr, how.arguments)}
+        own = STEP in params or probe.regular
+        self.repeated = {} if own else {**names_of(d.expr, how.repeated), **names_of_arguments(d.expr, how.arguments)}
         self.library = exact_nodes(d.expr) if d.name in how.exact else frozenset[int]()
 
     @cached_property
@@ -138,13 +139,12 @@ class Rounding(Evaluator):
         step = 0 if self.coherent else self.params.get(STEP, 0)  # independent errors differ from step to step
         return np.random.default_rng([self.probe.seed, zlib.crc32(self.d.name.encode()), step])
 
-    @contextmanager
-    def drawing(self, e: Expr) -> Iterator[None]:
+    def drawing(self, e: Expr) -> AbstractContextManager[None]:
         """Errors of ``e`` that are the same in all definitions which have this operation."""
-        name = None if STEP in self.params or self.probe.regular else self.repeated.get(id(e))
-        if name is None:
-            yield
-            return
+        return self._drawing(name) if (name := self.repeated.get(id(e))) else _OWN
+
+    @contextmanager
+    def _drawing(self, name: str) -> Iterator[None]:
         others, self.key = self.rng, zlib.crc32(name.encode()) + self.probe.seed
         self.rng = np.random.default_rng(self.key)
         yield
@@ -154,14 +154,16 @@ class Rounding(Evaluator):
     def signs(self, shape: tuple[int, ...]) -> Array:
         """Relative errors in units of the largest one, times the size of the probe."""
         if self.coherent:
-            self.last = np.asarray(self.probe.size * self.rng.choice([-1.0, 1.0]))
+            self.last = np.asarray(self.probe.size * (-1.0, 1.0)[self.rng.integers(2)])
             return self.last
         if STEP in self.params and not (shape or self.probe.regular):  # one number in all steps
             return self.signs_of(np.ones(()))
         if self.probe.regular and shape:  # neighbours that differ little are rounded in one direction
             runs = self.rng.random((*shape[:-1], -(-shape[-1] // _RUN)), dtype=np.float32)
             return (2.0 * np.repeat(runs, _RUN, axis=-1)[..., : shape[-1]] - 1.0) * self.probe.size
-        drawn: Array = np.asarray(2.0 * self.rng.random(shape, dtype=np.float32) - 1.0)
+        drawn: Array = np.asarray(self.rng.random(shape, dtype=np.float32))
+        drawn *= 2.0  # in place: new arrays take longer than products
+        drawn -= 1.0
         drawn = of_single(drawn) if self.shared.recurs else drawn
         if self.probe.size != 1.0:
             drawn *= self.probe.size
@@ -472,8 +474,7 @@ class Rounding(Evaluator):
         """The sum of ``parts`` with the errors of a chain of ``chain`` additions, or of ``size`` in units of roundoff;
         ``cuts``: accumulations of a tensor core that follow each other."""
         total: Array | None = None
-        prefixes, squares = np.zeros(()), np.zeros(())
-        number = 0
+        prefixes, squares, number = np.zeros(()), np.zeros(()), 0
         for p in parts:
             total = p if total is None else total + p
             prefixes, squares, number = prefixes + total, squares + total * total, number + 1

@@ -58,7 +58,13 @@ def is_inexact_number(e: Expr, dtype: DType) -> bool:
     """Whether ``e`` is a number that the float type ``dtype`` does not have, such as 0.1."""
     if not (isinstance(e, Const) and e.dtype.is_float and isfinite(e.value)):
         return False
-    return float(round_to(np.asarray(float(e.value)), dtype)) != float(e.value)
+    return _lacks(float(e.value), dtype)
+
+
+@cache
+def _lacks(number: float, dtype: DType) -> bool:
+    """Whether ``dtype`` does not have ``number``, a number of the spec, of which each step of a recurrence asks."""
+    return float(round_to(np.asarray(number), dtype)) != number
 
 
 @by_identity(1 << 10)

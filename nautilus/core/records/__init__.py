@@ -176,6 +176,8 @@ def _values(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 def _eq(values: Callable[[Any], tuple[Any, ...]]) -> object:
     def __eq__(self: Any, other: Any) -> Any:
+        if self is other:  # fields that are the same object count as equal in a comparison of tuples too
+            return True
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
     return __eq__

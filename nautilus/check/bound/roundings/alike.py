@@ -32,6 +32,8 @@ _MOST: Final = 1 << 14  # elements that are looked at
 _LEAST: Final = 16  # elements of which a mean says something
 _VARY: Final = 0.2  # the deviation of roundings that vary, in units of roundoff; of random digits it is 0.4
 _WORD: Final = (1 << 64) - 1
+_FACTORS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # those of splitmix64
+_SHIFT, _CUT = np.uint64(30), np.uint64(11)
 _NODES: Final = 16  # nodes of an operation on numbers that other definitions have too
 _ROUNDED: Final = frozenset({"add", "sub", "mul"})  # operations that every form of a kernel rounds to nearest
 _MEAN: Final = 3.0  # factor between the mean of some roundings and one that others like them may have
@@ -43,9 +45,9 @@ def alike(x: Array, bits: int) -> float:
     It is in units of the largest error: 1 where errors are alike, and 0 where they are independent.
     """
     errors, known, _ = _errors(x, bits)
-    if _are_equal(errors[known]):
+    spread = _spread(errors[known])
+    if spread is None:
         return 1.0
-    spread = float(np.var(errors[known]))
     return min(1.0, _MEAN * max(_mean(errors, a, spread) for a, n in enumerate(errors.shape) if n > 1))
 
 
@@ -67,7 +69,8 @@ def alike_in_binades(x: Array, bits: int) -> float:
         return 1.0
     parts = [found[which == n] for n in np.flatnonzero(np.bincount(which - which.min())) + which.min()]
     many = [e for e in parts if e.size >= max(_LEAST, found.size // _LEAST)]
-    alone = (1.0 if _are_equal(e) else min(1.0, _MEAN * _mean(e, 0, float(np.var(e)))) for e in many)
+    spreads = ((e, _spread(e)) for e in many)
+    alone = (1.0 if spread is None else min(1.0, _MEAN * _mean(e, 0, spread)) for e, spread in spreads)
     return max(alone, default=1.0)
 
 
@@ -83,9 +86,12 @@ def _errors(x: Array, bits: int) -> tuple[Array, Array, Array]:
     return np.where(known, errors, 0.0), known, binades
 
 
-def _are_equal(errors: Array) -> bool:
-    """Whether ``errors`` do not vary, or are so few that this is not known."""
-    return errors.size < _LEAST or float(np.std(errors)) < _VARY
+def _spread(errors: Array) -> float | None:
+    """The variance of ``errors``; None where they do not vary, or are so few that this is not known."""
+    if errors.size < _LEAST:
+        return None
+    found = float(np.var(errors))
+    return None if sqrt(found) < _VARY else found
 
 
 def repeated(spec: Spec) -> frozenset[Expr]:
@@ -115,9 +121,13 @@ def skeleton(e: Expr) -> Expr:
 def of_values(x: Array, key: int) -> Array:
     """Numbers in [-1, 1] that look random, the same for equal elements of ``x``."""
     mixed = np.ascontiguousarray(x, np.float64).view(np.uint64) ^ np.uint64(key * 0x9E3779B97F4A7C15 & _WORD)
-    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # those of splitmix64
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(factor)
-    return np.asarray((mixed >> np.uint64(11)) * 2.0**-52 - 1.0).reshape(x.shape)
+    for factor in _FACTORS:
+        shifted = mixed >> _SHIFT
+        shifted ^= mixed  # in place: new arrays take longer than products
+        mixed = np.multiply(shifted, factor, out=shifted)
+    found = (mixed >> _CUT) * 2.0**-52
+    found -= 1.0
+    return found.reshape(x.shape)
 
 
 def _is_sum(e: Expr) -> bool:

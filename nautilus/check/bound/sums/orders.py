@@ -175,10 +175,14 @@ def _parts(terms: Array, axes: tuple[int, ...], axis: int, count: int) -> list[A
 def are_whole(count: int, *factors: Array) -> bool:
     """Whether the products of elements of ``factors`` are integers so small that f32 has each sum of ``count`` of them,
     in any order."""
-    if not all(np.array_equal(x.flat[:_FIRST], np.rint(x.flat[:_FIRST])) for x in factors):
+    if not all(_is_integer(x.flat[:_FIRST]) for x in factors):
         return False
     largest = prod(float(np.max(np.abs(x), initial=0.0)) for x in factors)
-    return largest * count <= _WHOLE and all(np.array_equal(x, np.rint(x)) for x in factors)
+    return largest * count <= _WHOLE and all(map(_is_integer, factors))
+
+
+def _is_integer(x: Array) -> bool:
+    return bool((x == np.rint(x)).all())
 
 
 def in_binades(x: Array, error: Array) -> Array:

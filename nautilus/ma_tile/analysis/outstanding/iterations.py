@@ -23,22 +23,20 @@ Path: TypeAlias = tuple[int, tuple[Expr, ...], bool]
 class Iterations:
     """The iterations of the loops of a kernel, where variables are in ``ranges`` and the ``facts`` of its launch hold.
 
-    ``stages``: of its longest pipeline; loops of fewer iterations have paths of their own.  Results are kept by the
-    identity of a loop, because its hash traverses its body; an entry holds its loop, so that no other one has it.
+    ``stages``: of its longest pipeline; loops of fewer iterations have paths of their own.
     """
 
     ranges: Mapping[str, tuple[int, int]]
     facts: tuple[Expr, ...]
     stages: int
-    _trips: dict[int, tuple[ForOp, tuple[int, float]]] = field(init=False, default_factory=dict)
+    _trips: dict[tuple[Expr, Expr], tuple[int, float]] = field(init=False, default_factory=dict)
+    _empty: dict[tuple[Expr, Expr], bool] = field(init=False, default_factory=dict)
     _found: dict[tuple[Expr, Expr], list[Path]] = field(init=False, default_factory=dict)
     _never: dict[tuple[object, ...], bool] = field(init=False, default_factory=dict)
 
     def iterations(self, op: ForOp) -> tuple[int, float]:
         """The least and the largest number of iterations of the loop, as far as they are known."""
-        if id(op) not in self._trips:
-            self._trips[id(op)] = (op, self._between(op.lo, op.hi))
-        return self._trips[id(op)][1]
+        return self._between(op.lo, op.hi)
 
     def paths(self, lo: Expr, hi: Expr) -> Sequence[Path]:
         """The paths of loops from ``lo`` to ``hi``: no iteration, one, and so on, and at last as many or more."""
@@ -56,7 +54,9 @@ class Iterations:
 
     def may_be_empty(self, lo: Expr, hi: Expr) -> bool:
         """Whether 0 is the fewest iterations from ``lo`` to ``hi``, which is not below ``lo``."""
-        return bounds(simplify(calc("sub", hi, lo), self.ranges), self.ranges)[0] == 0
+        if (lo, hi) not in self._empty:
+            self._empty[lo, hi] = bounds(simplify(calc("sub", hi, lo), self.ranges), self.ranges)[0] == 0
+        return self._empty[lo, hi]
 
     def is_false(self, cond: Expr, at: Mapping[str, Expr], given: Sequence[Expr]) -> bool:
         """Whether ``cond`` never holds in iteration ``at`` where conditions are ``given``."""
@@ -68,8 +68,10 @@ class Iterations:
 
     def _between(self, lo: Expr, hi: Expr) -> tuple[int, float]:
         """The least and the largest number of iterations from ``lo`` to ``hi``, as far as they are known."""
-        least, most = self._gap(lo, hi)
-        return int(max(0, least)), most
+        if (lo, hi) not in self._trips:
+            least, most = self._gap(lo, hi)
+            self._trips[lo, hi] = int(max(0, least)), most
+        return self._trips[lo, hi]
 
     def _gap(self, lo: Expr, end: Expr) -> tuple[float, float]:
         """Bounds of ``end - lo``, with those of the arguments of minima and maxima."""

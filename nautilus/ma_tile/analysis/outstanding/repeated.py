@@ -26,6 +26,11 @@ def repeated(body: tuple[MemOp, ...], loop: tuple[MemOp, ...] = ()) -> Iterator[
             yield from repeated(op.body, op.body if isinstance(op, ForOp) else ())
 
 
+def commits_of(body: tuple[MemOp, ...]) -> int:
+    """The number of commits in ``body``."""
+    return sum(isinstance(op, AsyncCommit) for op in walk_ops(body))
+
+
 def without_commit(body: tuple[MemOp, ...], n: int) -> tuple[MemOp, ...]:
     """``body`` without its commit number ``n`` in program order."""
     numbers = count()

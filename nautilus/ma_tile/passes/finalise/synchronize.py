@@ -30,6 +30,7 @@ have waits already do not change either.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import reduce
 from itertools import zip_longest
@@ -39,8 +40,9 @@ from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.index.linear import ZERO, Linear, atom
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
+from nautilus.ma_tile.analysis.outstanding.code import Chain, Frame, Loop
 from nautilus.ma_tile.analysis.outstanding.iterations import Iterations
-from nautilus.ma_tile.analysis.outstanding.repeated import has_fewer_waits, repeated, without_commit
+from nautilus.ma_tile.analysis.outstanding.repeated import commits_of, has_fewer_waits, repeated, without_commit
 from nautilus.ma_tile.analysis.outstanding.states import NONE, Accesses, State, within
 from nautilus.ma_tile.analysis.outstanding.touched import Touched, copied_once
 from nautilus.ma_tile.ir.async_ops import TmaLoad
@@ -88,17 +90,27 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     runs = Iterations(ranges, launch_facts(kernel), max(touched.stages.values(), default=0))
     work = _Sync(smem, runs, touched, 32 * kernel.warps, kernel.team > 1)
     body, _ = work.block(bare, State())
-    for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
+    commits = commits_of(bare)
+    work.places_commits = commits_of(body) > commits
+    for n in reversed(range(commits)):
         fewer = without_commit(bare, n)
-        made = work.block(fewer, State())[0]
-        if has_fewer_waits(made, without_commit(body, n)):
-            bare, body = fewer, made
+        with suppress(_CommitNeeded):
+            made = work.block(fewer, State())[0]
+            if has_fewer_waits(made, without_commit(body, n)):
+                bare, body = fewer, made
+    work.places_commits = True
     for op in repeated(body):
-        alone = replace(work, alone=work.alone | {id(op)})
+        if id(op) not in work.early:
+            continue  # nothing would change
+        alone = work.without(op)
         fewer = alone.block(bare, State())[0]
         if fewer != body and has_fewer_waits(fewer, body):
             work, body = alone, fewer
     return replace(kernel, body=body)
+
+
+class _CommitNeeded(Exception):
+    """An op needs a copy that no group has; this also holds in all states of which the present one is a part."""
 
 
 def _replaced(op: MemOp) -> bool:
@@ -110,41 +122,6 @@ def _bulk(op: MemOp) -> bool:
 
 
 @dataclass(slots=True)
-class _Frame:
-    """The code that runs from position ``at`` of a block on, and the loop whose next iteration follows it."""
-
-    body: tuple[MemOp, ...]
-    at: int
-    loop: ForOp | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Loop:
-    """A loop, its ``body`` with waits and barriers, and the state in which each of its iterations may begin."""
-
-    op: ForOp
-    body: tuple[MemOp, ...]
-    head: State
-
-
-@dataclass(frozen=True, slots=True)
-class _Chain:
-    """Loops of which each begins where the one before it ends, without accesses between them.
-
-    ``before``: the ops in front of them, which begin in ``start``; ``entry``: the state after these.
-    """
-
-    before: tuple[MemOp, ...]
-    start: State
-    entry: State
-    loops: tuple[_Loop, ...] = ()
-
-    def goes_on(self, op: ForOp) -> bool:
-        """Whether ``op`` begins where the last loop ends."""
-        return bool(self.loops) and self.loops[-1].op.hi == op.lo
-
-
-@dataclass(slots=True)
 class _Sync:
     smem: dict[str, Smem]
     runs: Iterations
@@ -152,6 +129,8 @@ class _Sync:
     threads: int  # of the block
     team: bool  # whether tensors in global memory are exchanged between blocks
     alone: frozenset[int] = frozenset()  # identities of ops whose barriers have no wait for a later reader
+    places_commits: bool = True  # else the analysis ends where one is needed
+    early: set[int] = field(init=False, default_factory=set)  # identities of ops whose barriers have such a wait
     stages: dict[str, int] = field(init=False)
     _elsewhere: Accesses = field(init=False)  # to these tensors
     # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
@@ -161,10 +140,10 @@ class _Sync:
     )
     moving: dict[int, tuple[ForOp, frozenset[str]]] = field(init=False, default_factory=dict)
     inner: dict[int, tuple[ForOp, tuple[Accesses, Accesses] | None]] = field(init=False, default_factory=dict)
-    blocks: dict[tuple[int, State, int], tuple[_Frame, tuple[tuple[MemOp, ...], State]]] = field(
+    blocks: dict[tuple[int, State, int], tuple[Frame, tuple[tuple[MemOp, ...], State]]] = field(
         init=False, default_factory=dict
     )
-    fronts: dict[tuple[int, State, int, int, int], tuple[MemOp, _Frame, list[MemOp], State]] = field(
+    fronts: dict[tuple[int, State, int, int, int], tuple[MemOp, Frame, list[MemOp], State]] = field(
         init=False, default_factory=dict
     )
     replayed: dict[tuple[object, ...], tuple[tuple[MemOp, ...], State | None]] = field(init=False, default_factory=dict)
@@ -174,6 +153,14 @@ class _Sync:
         self.stages = self.touched.stages
         self._elsewhere = self.touched.elsewhere
 
+    def without(self, op: MemOp) -> _Sync:
+        """The analysis without waits for later readers at the barriers of ``op``, with what is known of other ops."""
+        made = replace(self, alone=self.alone | {id(op)})
+        made.moving, made.inner, made.replayed, made.modulo = self.moving, self.inner, self.replayed, self.modulo
+        made.fronts = {key: found for key, found in self.fronts.items() if key[0] != id(op)}
+        made.early = self.early - {id(op)}
+        return made
+
     # -- blocks and loops ---------------------------------------------------------------------
     def block(
         self, body: tuple[MemOp, ...], state: State, loop: ForOp | None = None
@@ -181,12 +168,12 @@ class _Sync:
         """``body`` with its waits and barriers, if it starts in ``state``; and the state after it."""
         key = id(body), state, id(loop)
         if key not in self.blocks:
-            self.blocks[key] = (_Frame(body, 0, loop), self._block(body, state, loop))
+            self.blocks[key] = (Frame(body, 0, loop), self._block(body, state, loop))
         return self.blocks[key][1]
 
     def _block(self, body: tuple[MemOp, ...], state: State, loop: ForOp | None) -> tuple[tuple[MemOp, ...], State]:
         out: list[MemOp] = []
-        start, chain, done = state, _Chain((), state, state), 0
+        start, chain, done = state, Chain((), state, state), 0
         active = self.touched.active(body)
         for (n, op), (_, behind) in zip_longest(active, active[1:], fillvalue=(0, None)):
             assert op is not None
@@ -199,15 +186,15 @@ class _Sync:
                 *first, new = inside
                 if first or not chain.goes_on(op):
                     entry = self._replay(tuple(first), state, {}) or state
-                    chain = _Chain((*out, *first), start, entry)
+                    chain = Chain((*out, *first), start, entry)
                 assert isinstance(new, ForOp)
-                chain = replace(chain, loops=(*chain.loops, _Loop(op, new.body, head)))
+                chain = replace(chain, loops=(*chain.loops, Loop(op, new.body, head)))
                 state = self._ends(chain, behind) or left
                 out += inside
                 continue
             touches = any(self.touched.of(op))
             if touches or isinstance(op, TmaLoad | AsyncCommit | Barrier):
-                chain = _Chain((), state, state)
+                chain = Chain((), state, state)
             if isinstance(op, IfOp) and _bulk(op):
                 inner, left = self.block(op.body, state)
                 out.append(replace(op, body=inner))
@@ -218,7 +205,7 @@ class _Sync:
             if isinstance(op, AsyncWait):  # of a body that has its waits and barriers
                 state = state.wait(op.pending)
             if touches or isinstance(op, TmaLoad | AsyncCommit):
-                state = self._after(op, self._before(op, state, _Frame(body, n, loop), out))
+                state = self._after(op, self._before(op, state, Frame(body, n, loop), out))
             out.append(op)
         out += body[done:]
         return tuple(out), state
@@ -229,7 +216,7 @@ class _Sync:
         The states in which each iteration may begin, and after the loop.
         """
         plain, head, left = self._fixed_point(op, state)
-        pending = self._ahead(_Frame(op.body, 0, None), self._enter(op, state))
+        pending = self._ahead(Frame(op.body, 0, None), self._enter(op, state))
         first = (Barrier(),) if pending is None else (AsyncWait(pending), Barrier())
         if pending is not None or (
             (state.read or state.written) and self.runs.iterations(op)[1] > 1 and _barriers(plain)
@@ -261,7 +248,7 @@ class _Sync:
                 return replace(op, body=body), head, self._reduced(left)
             head = new
 
-    def _ends(self, chain: _Chain, behind: MemOp | None) -> State | None:
+    def _ends(self, chain: Chain, behind: MemOp | None) -> State | None:
         """The state after the loops of ``chain``, by the conditions that hold in the last iterations of all of them.
 
         No iteration, exactly one, and so on have paths of their own, as far as there are stages.  None where loops in
@@ -289,7 +276,7 @@ class _Sync:
         return self._reduced(reduce(State.join, ends)) if ends else None
 
     def _step(
-        self, chain: _Chain, states: Sequence[State | None], left: int, given: Sequence[Expr]
+        self, chain: Chain, states: Sequence[State | None], left: int, given: Sequence[Expr]
     ) -> list[State | None] | None:
         """The states in which an iteration of each loop begins, if one began in ``states`` with ``left`` to go.
 
@@ -381,7 +368,7 @@ class _Sync:
         return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
 
     # -- one op -------------------------------------------------------------------------------
-    def _before(self, op: MemOp, state: State, frame: _Frame, out: list[MemOp]) -> State:
+    def _before(self, op: MemOp, state: State, frame: Frame, out: list[MemOp]) -> State:
         """Append the waits and the barrier that ``op`` needs to ``out``; the state in front of ``op``."""
         key = id(op), state, frame.at, id(frame.body), id(frame.loop)
         if key not in self.fronts:
@@ -391,7 +378,7 @@ class _Sync:
         out += needed
         return ready
 
-    def _in_front(self, op: MemOp, state: State, frame: _Frame, out: list[MemOp]) -> State:
+    def _in_front(self, op: MemOp, state: State, frame: Frame, out: list[MemOp]) -> State:
         reads, writes, copies = self.touched.of(op)
         writes = frozenset(x for x in writes if x.buffer in self.smem)
         touched = reads | writes | copies
@@ -401,6 +388,8 @@ class _Sync:
                 out.append(AsyncWait(pending))
             return (state if pending is None else state.wait(pending)).barrier()
         if self.touched.overlap(touched, state.open):
+            if not self.places_commits:
+                raise _CommitNeeded
             out.append(AsyncCommit())
             state = state.commit()
         pending = self._pending(touched, state)
@@ -409,6 +398,8 @@ class _Sync:
             return self._waited(state, pending, out)
         if pending is None and id(op) not in self.alone:
             pending = self._ahead(frame, state)
+            if pending is not None:
+                self.early.add(id(op))
         state = self._waited(state, pending, out)
         across = self.team and not touched.isdisjoint(self._elsewhere & state.written)
         out.append(Barrier(team=across))
@@ -450,7 +441,7 @@ class _Sync:
         return None
 
     # -- looking ahead --------------------------------------------------------------------------
-    def _ahead(self, frame: _Frame, state: State) -> int | None:
+    def _ahead(self, frame: Frame, state: State) -> int | None:
         """The wait that the next reader of an outstanding copy needs.
 
         None if a barrier comes before that reader, or if the reader has to wait for a copy that is still to come.
@@ -476,7 +467,7 @@ class _Sync:
             coming |= copies
         return None
 
-    def _upcoming(self, frame: _Frame) -> Iterator[tuple[MemOp, tuple[str, Linear] | None]]:
+    def _upcoming(self, frame: Frame) -> Iterator[tuple[MemOp, tuple[str, Linear] | None]]:
         for n, op in self.touched.active(frame.body):
             if n >= frame.at:
                 yield op, None
