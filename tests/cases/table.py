@@ -111,7 +111,6 @@ TABLE: dict[str, Choice] = {
     "cost/test_model.py::test_gemm_times_match_measurements": HALF,
     "cost/test_model.py::test_decoding_times_match_measurements": HALF,
     "cost/test_model.py::test_back_to_back_gemm_times_match_measurements": HALF,
-    "tune/database/test_shipped_kernels.py::test_a_row_is_found_and_gives_the_kernel_that_was_measured": HALF,
     "tune/search/test_search.py::test_two_processes_share_a_study": Every(1, never=("sqlite:///{}",)),
     "tune/search/test_search.py::test_a_killed_search_loses_only_the_trial_in_flight": NOT,
     "tune/search/test_search.py::test_from_scratch_tries_neither_default_nor_database_schedules": NOT,
