@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo specs evaluation test test-fast test-quick gpu-test fuzz mutation coverage lint format types wheel clean
+.PHONY: help setup demo specs evaluation test test-full test-fast test-quick gpu-test fuzz mutation coverage lint format types wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -55,6 +55,9 @@ evaluation: $(READY) ## Attention of models beside its peers on the GPU, in out/
 
 test: $(READY) ## All tests (those that need a GPU are skipped without one)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations 10 $(PYTEST_ARGS)
+
+test-full: $(READY) ## All tests, with the cases that others stand for
+	NAUTILUS_FULL=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations 10 $(PYTEST_ARGS)
 
 test-fast: $(READY) ## Tests that take a moment only
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m 'not slow' $(PYTEST_ARGS)

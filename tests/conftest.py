@@ -24,8 +24,9 @@ os.environ["NAUTILUS_DB"] = str(HERE / "no" / "database.jsonl")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# more than the command line has: IRs have no cycles, and what tests keep is never looked through again
+# more than the command line has: IRs have no cycles, and what a collection leaves is never looked through again
 gc.set_threshold(2_000_000, 20, 1_000_000)
+gc.callbacks.append(lambda phase, _: gc.freeze() if phase == "stop" else None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,7 +67,20 @@ def gpu_problem() -> str:
     return ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def all_cases(config: pytest.Config) -> bool:
+    """Whether the run has all cases of each test: where that is asked for, and where it names single tests."""
+    from tests.cases import FULL
+
+    return FULL or bool(config.getoption("--update-golden")) or any("::" in a for a in config.args)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    from tests.cases.choice import divide
+    from tests.cases.table import TABLE
+
+    if not all_cases(config):
+        items[:], left = divide(items, TABLE)
+        config.hook.pytest_deselected(items=left)
     marked = [i for i in items if i.get_closest_marker("gpu")]
     if marked and gpu_problem():
         for item in marked:

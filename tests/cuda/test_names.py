@@ -34,7 +34,7 @@ KINDS = {
 def test_names_with_a_meaning_compile(names: tuple[str, ...], arch: str, tmp_path: Path) -> None:
     path = tmp_path / "names.naut"
     path.write_text(KINDS[arch].format(*names))
-    text = compile_file(Request(path, arch)).cuda
+    text = compile_file(Request(path, arch)).cuda_module.code
     compile_cuda(text, arch, "ptx")
     host = text.split("#ifndef __CUDACC_RTC__")[1]
     declared = re.findall(r"names_launch\(([^)]*)\)", host)[0]
@@ -56,7 +56,7 @@ def test_loops_with_the_names_of_operands_compile(tmp_path: Path) -> None:
     """The arrays ``a`` and ``b`` of an MMA hide variables of these names, which choose the stage of an operand."""
     path = tmp_path / "names.naut"
     path.write_text(LOOPS)
-    compile_cuda(compile_file(Request(path, "sm_80")).cuda, "sm_80", "ptx")
+    compile_cuda(compile_file(Request(path, "sm_80")).cuda_module.code, "sm_80", "ptx")
 
 
 SPELLED = [

@@ -62,7 +62,7 @@ def test_shipped(name: str, tmp_path: Path) -> None:
 def test_awkward_names(tmp_path: Path) -> None:
     spec = tmp_path / "main.naut"
     spec.write_text(AWKWARD)
-    text = compile_file(Request(spec, "sm_80")).cuda
+    text = compile_file(Request(spec, "sm_80")).cuda_module.code
     assert text.count("__global__") > 1
     nvcc(text, tmp_path)
 
@@ -94,6 +94,6 @@ Z[i, j] = sum[k](A[i, k] * A[j, k])
 def test_each_launch_has_maps_of_its_own(tmp_path: Path) -> None:
     spec = tmp_path / "twice.naut"
     spec.write_text(TWICE)
-    text = compile_file(Request(spec, "sm_90a")).cuda
+    text = compile_file(Request(spec, "sm_90a")).cuda_module.code
     assert text.count("TensorMap map_A") > len({line for line in text.splitlines() if "    TensorMap map_A" in line})
     nvcc(text, tmp_path, "sm_90a")

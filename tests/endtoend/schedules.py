@@ -133,7 +133,9 @@ def default(text: str, arch: str = "sm_90a") -> Schedule:
 @cache
 def _default(text: str, arch: str, multiprocessors: int) -> Schedule:
     """:func:`default` with the number of multiprocessors that a test has set."""
-    request = Request(Path("given.naut"), arch, text=dedent(text).lstrip(), until="ma-tile")
+    request = Request(
+        Path("given.naut"), arch, text=dedent(text).lstrip(), until="ma-tile", verified_stages=True
+    )  # fmt: skip
     schedule = compile_file(request).context.schedule
     assert schedule is not None
     return schedule

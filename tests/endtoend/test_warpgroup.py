@@ -48,7 +48,9 @@ def engines(made: Compilation) -> set[str]:
 
 def compilation(text: str, schedule: Schedule | None = None) -> Compilation:
     trace = Trace()
-    request = Request(Path("given.naut"), ARCH, text=dedent(text).lstrip(), schedule=schedule)
+    request = Request(
+        Path("given.naut"), ARCH, text=dedent(text).lstrip(), schedule=schedule, verified_stages=True
+    )  # fmt: skip
     return Compilation(compile_file(request, [trace]), tuple(trace.levels))
 
 

@@ -11,6 +11,7 @@ import pytest
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.symbols import BUILTINS
 from nautilus.targets.records import TARGETS
+from tests.cases import some
 from tests.fuzz.campaign import FUZZERS, Campaign
 from tests.fuzz.case import OK, Fuzzer, Verdict, judged
 from tests.fuzz.fuzzers.levels import attempt, attempt_with_specials
@@ -22,18 +23,19 @@ SPECIALS = sorted((Path(__file__).parent / "corpus/specials").iterdir())  # wron
 #: of which each family of structures, and each form, has one
 EACH = (0, 1, 2, 5, 7, 9)
 SEEDS: dict[str, Sequence[int]] = {
-    "language": range(40),
-    "command-line": range(30),
-    "ir": range(12),
+    "language": range(some(20, 40)),
+    "command-line": range(some(15, 30)),
+    "ir": range(some(8, 12)),
     "rules": range(4),
-    "large-rules": range(4),
+    "large-rules": range(some(2, 4)),
     "printed": (1, 2),  # chains and products; those of the language have no tiles in shared memory
     "rearrangements": range(4),
-    "large-rearrangements": range(4),
+    "large-rearrangements": range(some(2, 4)),
     "specials": range(7),  # one of each generator
-    **dict.fromkeys(("structures", "large-structures", "forms", "large-forms"), EACH),
+    **dict.fromkeys(("structures", "forms"), EACH),
+    **dict.fromkeys(("large-structures", "large-forms"), EACH[:: some(2, 1)]),
 }
-OTHERS: Sequence[int] = range(6)  # seeds of each other fuzzer
+OTHERS: Sequence[int] = range(some(4, 6))  # seeds of each other fuzzer
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.gpu] * (n == "device")) for n in sorted(FUZZERS)])

@@ -45,9 +45,12 @@ class Case:
 
 
 def prepare(request: Request, *, integers: bool = False, seed: int = 0) -> Case:
-    """Compile; with ``integers`` inputs whose sums of products have no rounding errors in f32."""
+    """Compile; with ``integers`` inputs whose sums of products have no rounding errors in f32.
+
+    The verifiers run after each stage, because the text is what is tested.
+    """
     trace = Trace()
-    result = compile_file(request, [trace])
+    result = compile_file(replace(request, verified_stages=True), [trace])
     last = [x for x in trace.levels if x.stage == "ma-tile"][-1]
     return _case(result, last, integers, seed, {})
 

@@ -153,7 +153,7 @@ def test_teams_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     given.arrays["A"][3, 0, 1, 7] = np.inf  # the sums of the row are not finite from the second step on
     case = Case(made.result, given, False, made.last("ma-tile"))
     assert kernel.team == 2 and case.text.count("team_barrier(h_arrivals") >= 2
-    both = compile_checked(Request(Path("spec.naut"), "sm_90a", text=TEAM, variants=2)).cuda
+    both = compile_checked(Request(Path("spec.naut"), "sm_90a", text=TEAM, variants=2)).cuda_module.code
     alone = case.text.replace("team_barrier(h_arrivals", "; // (h_arrivals")
     for name in ("both", "alone"):
         (tmp_path / name).mkdir()

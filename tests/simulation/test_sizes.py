@@ -178,7 +178,7 @@ CASES: dict[str, tuple[str, str, list[tuple[int, ...]], bool]] = {
         O[i, d] = sum[j](P[i, j] * V[j, d])
         """,
         "sm_90a",
-        [(1, 1), (150, 77), (70, 300), (3, 0), (0, 3)],
+        [(1, 1), (140, 77), (3, 150), (3, 0), (0, 3)],
         False,
     ),
     "warpgroup attention whose loops may all be empty, with ordered MMAs": (

@@ -19,6 +19,7 @@ from nautilus.tune.database.lookup import tuned_schedule
 from nautilus.tune.explain import explain, text
 from nautilus.tune.search.trial_lowering import trials_of
 from nautilus.tune.space.schedules import Space, neighbours
+from tests.cases import some
 from tests.cost.measured import SPECS, candidate
 from tests.endtoend.collection.warpgroups import ATTENTION
 from tests.passes.selection.test_copy_choice import BOTH_SIDES
@@ -149,13 +150,20 @@ def test_a_kernel_that_ptxas_accepts_is_not_refused() -> None:
     assert found["kernels"][0]["live_registers"] > 232
 
 
-def test_refused_points_have_an_estimate() -> None:
+def test_refused_points_have_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all choices; of those of a block's tile, which are three quarters of all, one of some."""
+
+    def fewer(space: Space, values: Mapping[str, object]) -> list[tuple[str, object]]:
+        found = enumerate(neighbours(space, values))
+        return [x for n, x in found if "block_tile" not in x[0] or x[1] == "192x320/3" or n % some(4, 1) == 0]
+
+    monkeypatch.setattr("nautilus.tune.explain.neighbours", fewer)
     found = explained("matmul/f16")
     refused = {(a["choice"], a["value"]): a for a in found["refused"]}
     wide = refused["C.warpgroup.block_tile", "192x320/3"]
     assert "registers" in wide["reason"] and wide["time_ratio"] > 1.0
     ratios = [a["time_ratio"] for a in found["alternatives"]]
-    assert ratios == sorted(ratios) and len(ratios) > 20
+    assert ratios == sorted(ratios) and len(ratios) > some(8, 20)
     assert all("reason" not in a for a in found["alternatives"])
     assert found["space"]["points"] > 1000
 

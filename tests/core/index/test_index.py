@@ -15,6 +15,7 @@ from nautilus.core.index.linear import Linear
 from nautilus.core.index.simplify import TRUE, _Simplifier, affine, bounds, divisible_by, divisor, linear_in, simplify
 from nautilus.core.text.expressions import format_expr, parse_expr
 from nautilus.core.types import DType
+from tests.cases import some
 from tests.runtime.work import calls
 
 I32, BOOL = DType.I32, DType.BOOL
@@ -87,7 +88,7 @@ def points(ranges: Mapping[str, tuple[int, int]]) -> list[POINT]:
     ]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=some(130, 400), deadline=None)
 @given(integers(), RANGES)
 def test_integers_keep_their_value_and_bounds_hold(e: Expr, ranges: dict[str, tuple[int, int]]) -> None:
     new = simplify(e, ranges)

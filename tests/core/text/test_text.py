@@ -12,6 +12,7 @@ from nautilus.core.source import Source
 from nautilus.core.text.expressions import ExprParser, format_expr, parse_expr
 from nautilus.core.text.tokens import IRParseError, TokenStream
 from nautilus.core.types import DType
+from tests.cases import some
 from tests.runtime.work import calls
 
 BUFFERS = {
@@ -92,7 +93,7 @@ def exprs(draw: st.DrawFn, dtype: DType | None = None, depth: int = 3) -> Expr:
     return make(draw(st.sampled_from(["add", "sub", "mul", "div", "pow", "min"])), sub(dtype), sub(dtype))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=some(100, 300), deadline=None)
 @given(exprs())
 def test_round_trip(e: Expr) -> None:
     assert parse_expr(format_expr(e), BUFFERS, PARAMS, VALUES) == e

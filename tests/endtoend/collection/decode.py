@@ -118,6 +118,5 @@ def schedule(text: str, groups: int, warps: int, step: int, arch: str = "sm_90a"
 def compilation(text: str, schedule: Schedule | None = None, arch: str = "sm_90a") -> Compilation:
     """``text`` with the modules of every level."""
     trace = Trace()
-    return Compilation(
-        compile_file(Request(Path("given.naut"), arch, text=text, schedule=schedule), [trace]), tuple(trace.levels)
-    )
+    request = Request(Path("given.naut"), arch, text=text, schedule=schedule, verified_stages=True)
+    return Compilation(compile_file(request, [trace]), tuple(trace.levels))

@@ -122,7 +122,7 @@ def test_one_instruction_multiplies_two_types(a: str, b: str, out: str, arch: st
     text = SPEC.format(a, out).replace(f"B: {a}", f"B: {b}")
     result = compile_file(Request(tmp_path / "types.naut", arch, text=text))
     names = tuple({"i8": "s8"}.get(x, x.removeprefix("f8")) for x in (a, b))
-    assert f".{names[0]}.{names[1]}" in result.cuda.replace(f".{names[0]}.{names[0]}", "")
+    assert f".{names[0]}.{names[1]}" in result.cuda_module.code.replace(f".{names[0]}.{names[0]}", "")
     assert f"mma {'wgmma' if arch == 'sm_90a' else 'm16n8k32'}.{names[0]}.{names[1]} " in ma_format(
         result.modules["ma-tile"]
     )

@@ -102,7 +102,7 @@ def test_numbers() -> None:
 
 def test_products_of_segments_stay_products() -> None:
     result = compiled(EXPERTS)
-    assert any("mma" in line for line in result.cuda.splitlines())
+    assert any("mma" in line for line in result.cuda_module.code.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -60,12 +60,12 @@ def test_a_row_is_found_and_gives_the_kernel_that_was_measured(row: Row, monkeyp
     result = compile_file(replace(request(row), lookup=tuned_schedule))
     assert result.tuned and not result.lookup_failure
     assert result.context.schedule is not None and schedule_hash(result.context.schedule) == row.schedule_hash
-    assert digest(result.cuda) == json.loads(RECORDED.read_text())[row.key]
+    assert digest(result.cuda_module.code) == json.loads(RECORDED.read_text())[row.key]
 
 
 def kernel(row: Row) -> str:
     """The digest of the CUDA text that the row's schedule gives."""
-    return digest(compile_file(replace(request(row), schedule=row.read_schedule())).cuda)
+    return digest(compile_file(replace(request(row), schedule=row.read_schedule())).cuda_module.code)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def test_text_and_launch() -> None:
     module = result.modules["ma-tile"]
     text = ma_format(module)
     assert text.count("grid.launch_dependents") == text.count("grid.wait") == 1 and parse(text) == module
-    front, behind = (part.split("\n}\n")[0] for part in result.cuda.split('extern "C" __global__')[1:3])
+    front, behind = (part.split("\n}\n")[0] for part in result.cuda_module.code.split('extern "C" __global__')[1:3])
     assert "launch_dependents();" in front and "grid_wait();" not in front
     assert "grid_wait();" in behind and "launch_dependents();" not in behind
     body = behind.split("{", 1)[1]

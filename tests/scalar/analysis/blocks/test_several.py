@@ -16,6 +16,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.blocks.several import concatenation, live_ranges
 from nautilus.scalar.analysis.blocks.spans import Span, spans
 from nautilus.scalar.analysis.blocks.tensor_ends import Readable
+from tests.cases import some
 from tests.scalar.analysis.blocks.conditions import blocks, masks, parse, tiled
 
 ROWS, COLUMNS = 6, 9  # blocks
@@ -51,7 +52,7 @@ def check(mask: Expr, tile: tuple[int, int]) -> tuple[int, int, int, int]:
     return len(parts), *counts  # type: ignore[return-value]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=some(100, 300), deadline=None)
 @given(
     st.one_of(masks, st.builds("({}) or ({})".format, masks, masks)),
     st.sampled_from([(4, 4), (8, 4), (4, 8), (5, 3), (1, 4)]),

@@ -17,6 +17,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.blocks.cover import full_part, live_hull
 from nautilus.scalar.analysis.blocks.spans import Span, spans
 from nautilus.scalar.analysis.blocks.tensor_ends import Readable
+from tests.cases import some
 from tests.scalar.analysis.blocks.conditions import blocks, masks, parse, tiled
 
 ROWS, COLUMNS = 6, 9  # blocks
@@ -60,7 +61,7 @@ def check(mask: Expr, tile: tuple[int, int]) -> tuple[int, int, int, int]:
     return tuple(map(int, counts))  # type: ignore[return-value]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=some(100, 300), deadline=None)
 @given(masks, st.sampled_from([(4, 4), (8, 4), (4, 8), (5, 3), (1, 4), (4, 1)]))
 def test_random_masks(text: str, tile: tuple[int, int]) -> None:
     check(parse(text), tile)
