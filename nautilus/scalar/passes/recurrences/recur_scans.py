@@ -21,7 +21,7 @@ Sums whose terms decay with their distance, as in a moving average, are no scans
     y[t] = y[t - 1] * 0.94 + 0.06 * x[t]
 
 The weight of a term at distance ``n`` is that at distance 1 to the power of ``n``, and at most 1 in magnitude, so that
-neither a result nor an error grows (:mod:`nautilus.scalar.analysis.states.decays`).
+neither a result nor an error grows (:mod:`nautilus.scalar.analysis.ranges.decays`).
 
 The same from the last element on, ``t <= u``.  Shorter axes stay as they are: all terms of each result are found at
 once.
@@ -44,7 +44,7 @@ from nautilus.core.types import DType, value_limits
 from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.domains import running
-from nautilus.scalar.analysis.states.decays import Decay, decay
+from nautilus.scalar.analysis.ranges.decays import Decay, decay
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store
 from nautilus.scalar.rewriting import find_defs, fresh_name, nest, put_defs
