@@ -6,7 +6,7 @@ An *extreme* state is the larger, or the smaller, of what a step makes from the 
 
 Its steps are combined as those of a linear one are, with ``max`` in place of sums, and sums in place of products.  A
 condition may leave the state out, but not in products, and operations on the state may be nested, as in
-``max(max(h', x) + a, b)``.  Where steps add infinite numbers of both signs, NaN may stand in place of an infinite state.
+``max(max(h', x) + a, b)``.  Where steps add infinite numbers of both signs, a state may be NaN.
 """
 
 from __future__ import annotations
