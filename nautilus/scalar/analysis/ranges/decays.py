@@ -95,11 +95,12 @@ class _Power:
 
 def _power(e: Expr, last: str, first: str, interval: Callable[[Expr], tuple[float, float]]) -> _Power | None:
     """The power that ``e`` is, where a further step never makes it larger; None for another expression."""
+    base: Expr | None = None
     match e:
-        case Op(op="pow", args=(base, exponent)) if not {last, first} & free_vars(base):
-            found = _steps(exponent, last, first)
+        case Op(op="pow", args=(number_, exponent)) if not {last, first} & free_vars(number_):
+            base, found = number_, _steps(exponent, last, first)
         case Op(op="exp" | "exp2", args=(exponent,)):
-            base, found = None, _steps(exponent, last, first)
+            found = _steps(exponent, last, first)
         case _:
             return None
     if found is None:

@@ -37,7 +37,8 @@ from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, identity, substitute
-from nautilus.core.index.sizes import extent_expr
+from nautilus.core.index.simplify import simplify
+from nautilus.core.index.sizes import extent_expr, large
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType, value_limits
@@ -73,7 +74,7 @@ class RecurScans(CertifyingPass[Program]):
             defs = find_defs(program)
             axes = tuple(a for a in d.par if size(a) is not None)
             decaying = decay(d, Ranges(defs, axes, given=given).of)
-            if decaying is not None and (size(decaying.t) or 0) >= self.shortest:
+            if decaying is not None and large(decaying.t.extent) >= self.shortest:
                 program, certificate = _decayed(program, d, decaying)
                 certificates.append(certificate)
             found = _scan(d, defs)
@@ -120,7 +121,7 @@ def _scan(d: Def, defs: Mapping[str, Def]) -> _Scan | None:
 
 def _decayed(program: Program, d: Def, x: Decay) -> tuple[Program, Certificate]:
     """``program`` with the recurrence that ``d`` is, and the certificate of its step."""
-    step, last = Var(x.t.name), (size(x.t) or 0) - 1
+    step, last = Var(x.t.name), simplify(calc("sub", extent_expr(x.t.extent), 1))
     place = calc("sub", last, step) if x.reverse else step
     back = "add" if x.reverse else "sub"
 
