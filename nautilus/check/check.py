@@ -183,6 +183,7 @@ class Check:
     def validation(self, spec: Spec) -> None:
         """The verdict of the validator on every step down to the VR-tile IR."""
         from nautilus.check.validation import verdicts
+        from nautilus.scalar.analysis.contractions.promises import promised_ranges
 
         given = generate(spec, "random", self.seed)
         inputs = validation_inputs(spec, self.seed)
@@ -193,7 +194,8 @@ class Check:
 
         seconds = self.clock.part(0.5, _VALIDATION_SECONDS).seconds
         whole = self.variant is not None  # a dump may start after a step that moves inf and NaN
-        found = verdicts(self.trace.levels, inputs, numbers, self.seed, approximated, seconds, whole)
+        bounded = frozenset(promised_ranges(spec))
+        found = verdicts(self.trace.levels, inputs, numbers, self.seed, approximated, seconds, whole, bounded)
         for level, verdict in found:
             status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
             message, label = verdict.detail, verdict.label

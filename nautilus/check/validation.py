@@ -46,14 +46,16 @@ def verdicts(
     approximated: Callable[[Level], Collection[str]] = lambda _: (),
     seconds: float = inf,
     whole: bool = True,
+    bounded: Collection[str] = (),
 ) -> Iterator[tuple[Level, Verdict]]:
     """The level that each step made, and the verdict on that step; ``inputs`` as :class:`Validator` takes them.
 
     ``approximated``: the outputs that a step may change by an error.  After ``seconds`` the remaining steps are
     not decided.  ``whole``: these are all steps, so inf and NaN that one of them moves are back in their places after
-    the last one; the first of those steps is refuted, as a second verdict on it, where they are not.
+    the last one; the first of those steps is refuted, as a second verdict on it, where they are not.  ``bounded``: as
+    :class:`Validator` takes them.
     """
-    validator = Validator(inputs, params, seed)
+    validator = Validator(inputs, params, seed, bounded)
     known = [level for level in levels if level.stage in STAGES]
     started = thread_time()
     moving: Level | None = None

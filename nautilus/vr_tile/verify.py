@@ -289,7 +289,7 @@ def _reduce(k: _Kernel, op: ReduceOp) -> None:
 
 def _one_axis(op: ScanOp) -> bool:
     """Whether the results of a scan may lie along the axis of its elements: it is one of steps."""
-    return op.into == op.axis and (op.is_recurrence or (op.combiner == "sum" and not op.exclusive))
+    return op.into == op.axis and not op.exclusive
 
 
 def _scan(k: _Kernel, op: ScanOp) -> None:

@@ -12,8 +12,8 @@ input X: f32[M, N]
 output Y: f32[M, N]
 Y[i, j] = {body}
 """
-ROW, COLUMN = "sum[k | k <= j](X[i, k])", "max[k | k >= i](X[k, j])"
-LARGEST = ROW.replace("sum", "max")
+ROW, COLUMN = "sum[k | k <= j](X[i, k])", "prod[k | k >= i](X[k, j])"
+PRODUCT = ROW.replace("sum", "prod")
 
 
 def axes(m: int, n: int, body: str) -> dict[str, dict[str, tuple[str, int]]]:
@@ -31,7 +31,7 @@ def test_a_row_that_fits_is_one_tile(n: int, tile: int) -> None:
 
 @pytest.mark.parametrize(
     ("m", "n", "body", "chunk"),
-    [(1, 1_000_000, ROW, 2048), (500, 100_000, LARGEST, 4096), (1, 9000, LARGEST, 512)],
+    [(1, 1_000_000, ROW, 2048), (500, 100_000, PRODUCT, 4096), (1, 9000, PRODUCT, 512)],
 )
 def test_long_rows_have_chunks(m: int, n: int, body: str, chunk: int) -> None:
     found = axes(m, n, body)
@@ -39,10 +39,10 @@ def test_long_rows_have_chunks(m: int, n: int, body: str, chunk: int) -> None:
     assert found["Y"]["j"] == ("grid", chunk) and found["Y"]["k"] == ("tile", chunk)
 
 
-@pytest.mark.parametrize(("m", "n"), [(500, 100_000), (1, 9000)])
-def test_running_sums_of_long_rows_are_recurrences(m: int, n: int) -> None:
+@pytest.mark.parametrize(("m", "n", "op"), [(500, 100_000, "sum"), (1, 9000, "sum"), (500, 100_000, "min")])
+def test_running_sums_and_extremes_of_long_rows_are_recurrences(m: int, n: int, op: str) -> None:
     """Their tiles follow each other in one kernel, which no plan describes."""
-    assert axes(m, n, ROW) == {}
+    assert axes(m, n, ROW.replace("sum", op)) == {}
 
 
 def test_columns_have_short_chunks() -> None:
@@ -54,7 +54,7 @@ def test_columns_have_short_chunks() -> None:
 
 
 def test_elementwise_readers_share_the_kernel() -> None:
-    text = TEXT.format(m=3, n=20_000, body="exp(S[i, j]) * X[i, j]") + "S[i, j: N] = " + LARGEST + "\n"
+    text = TEXT.format(m=3, n=20_000, body="exp(S[i, j]) * X[i, j]") + "S[i, j: N] = " + PRODUCT + "\n"
     kernels = schedule_of(text).kernels
     assert [k.ops[-1] for k in kernels] == ["S_chunk", "S_carry", "Y"] and "S_local" in kernels[-1].ops
 
@@ -84,7 +84,7 @@ Y[b, t, d] = sum[u | u <= t](X[b, u, d])
     assert found["d"] == ("grid", columns) and found["t"] == found["u"]
     few = text.replace("B = 16", "B = 2")
     assert schedule_of(few).kernels == ()
-    assert [k.name for k in schedule_of(few.replace("sum", "max")).kernels] == ["Y_chunk", "Y_carry", "Y"]
+    assert [k.name for k in schedule_of(few.replace("sum", "prod")).kernels] == ["Y_chunk", "Y_carry", "Y"]
 
 
 def test_running_results_of_a_matrix_product_read_it() -> None:

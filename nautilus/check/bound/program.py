@@ -71,8 +71,8 @@ if TYPE_CHECKING:
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(RecurScans(), RoundTemps(), Simplify(), Inline(schedule), Simplify(), RestrictResults(), ChooseTerms(spec)),
-        *(ExpandGathers(spec), UnrollReductions(), CountTerms(), MultiplyConditions()),
+        *(RecurScans(spec=spec), RoundTemps(), Simplify(), Inline(schedule), Simplify(), RestrictResults()),
+        *(ChooseTerms(spec), ExpandGathers(spec), UnrollReductions(), CountTerms(), MultiplyConditions()),
         DeferRoundings(schedule, strict=precision == "strict", again=True),
         *(SplitSums(spec), Factor(schedule), Simplify(), SplitReferences()),
         *(JoinShifts(), SeparateWindows(), SeparateDigits(spec)),

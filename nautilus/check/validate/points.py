@@ -17,7 +17,7 @@ because a spec may promise that some of them are finite.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -37,14 +37,17 @@ def points(
     inputs: Sequence[Mapping[str, Array]],
     params: Mapping[str, int | float | bool],
     seed: int,
+    bounded: Collection[str] = (),
 ) -> Iterator[tuple[str, Given]]:
     """The kind and the inputs of every point; each takes shapes, integers and bools from its own of ``inputs``.
 
-    A point for which ``inputs`` has no element is left out.
+    A point for which ``inputs`` has no element is left out.  The inputs ``bounded``, whose elements a spec promises to
+    be in a range, are not large: powers of them would overflow, which the promise excludes.
     """
     for kind, arrays in zip(KINDS, inputs, strict=False):
+        small = bounded if kind == "large" else ()
         made = {
-            b.name: _floats(kind, b.name, np.shape(arrays[b.name]), seed)
+            b.name: _floats("generic" if b.name in small else kind, b.name, np.shape(arrays[b.name]), seed)
             if b.dtype.is_float and kind != INFINITE
             else arrays[b.name]
             for b in buffers

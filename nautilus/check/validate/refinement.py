@@ -49,12 +49,13 @@ class Validator:
     """Validates the passes of one compilation; the results of a module are kept for the next pass.
 
     ``inputs``: one set for each kind of point, of which the validator takes shapes, integers and bools.  ``params``:
-    all parameters.
+    all parameters.  ``bounded``: the inputs whose elements the spec promises to be in a range.
     """
 
     inputs: Sequence[Mapping[str, Array]]
     params: Mapping[str, int | float | bool]
     seed: int = 0
+    bounded: Collection[str] = ()
     constants: Constants = field(default_factory=Constants)
     _kept: dict[int, tuple[Any, dict[str, Results | Exception]]] = field(default_factory=dict)
     displaced: str = ""  # the first difference at the infinite point that no later module restores
@@ -136,7 +137,7 @@ class Validator:
         """The outputs of ``module`` at each point, or the error of the run."""
         if id(module) not in self._kept:
             found: dict[str, Results | Exception] = {}
-            for kind, given in points(module.buffers, self.inputs, self.params, self.seed):
+            for kind, given in points(module.buffers, self.inputs, self.params, self.seed, self.bounded):
                 if kind == "positive" and _mostly_finite(found["generic"]):
                     continue
                 found[kind] = self._run(module, given)
@@ -171,7 +172,8 @@ class Validator:
 
     def _near(self, module: Program | TileModule, kind: str, seed: int, distance: float) -> Results | Exception:
         """The outputs of ``module`` close to the point ``kind``: others where large numbers cancel, and at ties."""
-        (given,) = (g for k, g in points(module.buffers, self.inputs, self.params, self.seed) if k == kind)
+        found = points(module.buffers, self.inputs, self.params, self.seed, self.bounded)
+        (given,) = (g for k, g in found if k == kind)
         rng = np.random.default_rng(seed)
         floats = {n: x for n, x in given.arrays.items() if x.dtype.kind == "f"}
         moved = {n: x * (1.0 + distance * rng.normal(size=x.shape)) for n, x in floats.items()}

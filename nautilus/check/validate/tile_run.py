@@ -18,6 +18,7 @@ from nautilus.check.validate.meanings import apply
 from nautilus.check.validate.memory import Memory, Unsupported, contracted, reduced
 from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.check.validate.scalar_run import Given, memories, parameters
+from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
@@ -147,7 +148,8 @@ class _Run:
         if op.states is not None:
             return self.steps_of_states(op, op.states)
         if op.axis == op.into:
-            return self.stepped(op, literal(1, op.result.type.dtype, self.constants))
+            one = literal(1, op.result.type.dtype, self.constants)
+            return self.stepped(op, one) if op.combiner == "sum" else self.run_on(op)
         over, into = self.dim(op.axis), self.dim(op.into)
         x = self.grown(self.values(op.arg.name), (over,), op.arg.type)
         size = next(a.size for a in op.result.type.axes if a.name == op.into)
@@ -176,6 +178,17 @@ class _Run:
             after = apply("add", [product, rest], t.dtype, t.dtype, self.constants)
             before = numbers.choose(~forgets, after, rest)
             parts.append(before)
+        return _joined(parts[::-1] if op.reverse else parts, dim)
+
+    def run_on(self, op: ScanOp) -> Value:
+        """Running results along one axis, one position after another."""
+        t, dim = op.result.type, self.dim(op.axis)
+        whole, size = self.grown(self.values(op.arg.name), (dim,), t), next(a.size for a in t.axes if a.name == op.into)
+        parts: list[Value] = []
+        for n in reversed(range(size)) if op.reverse else range(size):
+            here = _part(whole, (slice(None),) * dim + (slice(n, n + 1),))
+            binary = COMBINERS[op.combiner].binary
+            parts.append(apply(binary, [parts[-1], here], t.dtype, t.dtype, self.constants) if parts else here)
         return _joined(parts[::-1] if op.reverse else parts, dim)
 
     def steps_of_states(self, op: ScanOp, states: str) -> Value:

@@ -25,19 +25,21 @@ from math import gcd
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, identity, loads, rewrite, substitute
 from nautilus.core.index.simplify import FALSE, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.tiles import floor_pow2
 from nautilus.scalar.analysis.states.coupled_states import CoupledStates, coupled_states, states_apart
+from nautilus.scalar.analysis.states.extreme_states import left_out
 from nautilus.scalar.analysis.states.linear_states import (
+    State,
     after_first,
-    left_out,
     linear_part,
     other_part,
     steps_back,
     without_terms,
+    without_zeros,
 )
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.analysis.states.scan_tile import scan_tile
@@ -119,6 +121,7 @@ class _Emitter:
         self.rows_of = {r.store.buffer: n for n, r in enumerate(rows) if r.store is not None}
         self.states = {s.buffer for s in self.stores if any(ld.buffer == s.buffer for ld in loads(s.value))}
         read = {ld.buffer for s in self.stores for ld in loads(s.value)}
+        self.extremes = {x.name: x for x in (states_apart(form) or ()) if x.is_extreme}
         self.held = [s for s in self.stores if s.buffer in read or s.buffer in self.rows_of]
         self.env: dict[str, Expr] = {x.loop.var: x.position for x in self.rows}
         self.env[form.step.var] = self.step()
@@ -185,7 +188,8 @@ class _Emitter:
             locals_ += (Buffer(tile.name, tile.of.dtype, tile.shape, Space.LOCAL, tile.span),)
         if self.repeats:
             carries = self.carried() if tile is None else tile.carried()
-            before, after = (tuple(x for c in carries for x in c.start()), tuple(x for c in carries for x in c.end()))
+            before = tuple(x for c in carries for x in c.start(c.first))
+            after = tuple(x for c in carries for x in c.end())
             turns = Loop(self.turn, integer(0), integer(self.shape.count), Kind.SEQ, (*body, *after), k.span)
             body = (*before, turns)
             locals_ += tuple(c.local for c in carries)
@@ -199,7 +203,9 @@ class _Emitter:
             if s.buffer in self.states:
                 dtype = self.program.buffer(s.buffer).dtype
                 value = Load(self.locals[s.buffer], self.here(), dtype, s.span)
-                out.append(Carry(self.carries[s.buffer], value, self.axes(), last))
+                extreme = self.extremes.get(s.buffer)
+                first = number(0, dtype) if extreme is None else identity(extreme.joins, dtype)
+                out.append(Carry(self.carries[s.buffer], value, self.axes(), last, first=first))
         return out
 
     def axes(self) -> list[tuple[str, int]]:
@@ -216,9 +222,10 @@ class _Emitter:
         if self.tile_of_states is not None and s.buffer in self.rows_of:
             out = list(self.tile_of_states.taken(self.rows_of[s.buffer], target))
         else:
-            plain = scanned and self.repeats and not self.forgets(s)
-            value = self.stepped(s) if plain else self.put(s.value)
-            guard = self.inside
+            extreme = self.extremes.get(s.buffer)
+            plain = extreme is not None or (scanned and self.repeats and not self.forgets(s))
+            value = self.put(s.value) if not plain else self.stepped(s) if extreme is None else self.further(extreme)
+            guard = self.inside if extreme is None else None
             if held and self.repeats:  # a local that keeps elements of the tile before would be another register
                 value, guard = value if plain else self.shown(value), None
             out = [self.tiled(Store(target, index, value, guard, s.span), scanned)]
@@ -254,6 +261,14 @@ class _Emitter:
         if rest is None or rest == number(0, dtype):
             return moved
         return Op("add", (moved, self.shown(self.put(rest))), dtype)
+
+    def further(self, x: State) -> Expr:
+        """The value of a running extreme: that before it, and what does not depend on it; the identity elsewhere."""
+        none, before = identity(x.joins, x.value.dtype), self.put(x.before)
+        before = before if self.repeats else calc("select", self.follows(), before, none)
+        rest = self.put(without_zeros(x.rest))
+        rest = rest if self.inside is None else calc("select", self.inside, rest, none)
+        return Op(x.joins, (before, rest), x.value.dtype)
 
     def shown(self, e: Expr) -> Expr:
         """``e`` where a position of the tile is that of a step; 0 elsewhere."""

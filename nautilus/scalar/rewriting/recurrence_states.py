@@ -31,7 +31,8 @@ from nautilus.scalar.rewriting import nest
 class Carry:
     """The local ``name`` of a ``value`` at the position ``last`` of the steps, over the other ``axes`` of a tile.
 
-    ``over``: axes besides, of which ``value`` is taken where ``found`` holds.
+    ``over``: axes besides, of which ``value`` is taken where ``found`` holds.  ``first``: what is before the first
+    tile; None for 0.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Carry:
     last: int
     over: Sequence[tuple[str, int]] = ()
     found: Expr | None = None
+    first: Const | None = None
 
     @property
     def local(self) -> Buffer:
@@ -51,9 +53,9 @@ class Carry:
         """The position in the local."""
         return tuple(Var(a) for a, _ in self.axes[:-1])
 
-    def start(self) -> tuple[Stmt, ...]:
-        """The statement that makes it 0."""
-        store = Store(self.name, self.place, number(0, self.value.dtype), None, self.value.span)
+    def start(self, first: Const | None = None) -> tuple[Stmt, ...]:
+        """The statement that makes it ``first``, or 0."""
+        store = Store(self.name, self.place, first or number(0, self.value.dtype), None, self.value.span)
         return nest([self.loop(a, n, Kind.TILE) for a, n in self.axes[:-1]], (store,))
 
     def end(self) -> tuple[Stmt, ...]:

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.build import calc, integer, number
-from nautilus.core.expr.nodes import Const, Expr, Var, loads, substitute
+from nautilus.core.expr.nodes import Const, Expr, Load, Var, loads, substitute
 from nautilus.core.index.linear import linear
 from nautilus.core.index.prefixes import Prefix, only_prefix
-from nautilus.core.index.simplify import FALSE, simplify
+from nautilus.core.index.simplify import FALSE, Ranges, simplify
 from nautilus.core.records import dataclass
-from nautilus.scalar.analysis.states.linear_states import after_first, left_out, linear_part, other_part, without_zeros
+from nautilus.scalar.analysis.states.extreme_states import beside, extreme, left_out, moved
+from nautilus.scalar.analysis.states.linear_states import after_first, linear_part, other_part, without_zeros
 from nautilus.scalar.ir import Store
 from nautilus.vr_tile.ir import Value
 from nautilus.vr_tile.lowering.build import Builder
@@ -49,12 +50,14 @@ def scan_of(b: Builder, e: Expr, reduced: frozenset[str], guard: Sequence[Expr])
 class Steps:
     """The steps of a linear recurrence: ``factor * before + rest``, in which a factor of inf forgets what is before.
 
-    ``reverse``: from the last position on.
+    Those of another ``combiner`` have the factor 1: it combines ``before`` and ``rest``.  ``reverse``: from the last
+    position on.
     """
 
     factor: Expr
     rest: Expr
     reverse: bool
+    combiner: str = "sum"
 
 
 def steps_of(s: Store, axis: str, size: int) -> Steps | None:
@@ -71,15 +74,26 @@ def steps_of(s: Store, axis: str, size: int) -> Steps | None:
         return None
     reverse, dtype = gaps[0].const == 1, s.value.dtype
     factor = linear_part(s.value, before, number(1, dtype))
-    if factor is None:
-        return None
-    forgets = left_out(s.value, before) if dtype.is_float else None
     later = {axis: (0, size - 2) if reverse else (1, size - 1)}
+    if factor is None:
+        return _extreme(s.value, before, reverse, later)
+    forgets = left_out(s.value, before) if dtype.is_float else None
     factor = after_first(factor if loads(factor) else simplify(factor, later), later)
     if forgets is not None and (forgets := simplify(forgets, later)) != FALSE:
         factor = calc("select", forgets, Const(float("inf"), dtype), factor)
     rest = other_part(s.value, before)
     return Steps(factor, number(0, dtype) if rest is None else rest, reverse)
+
+
+def _extreme(e: Expr, before: Load, reverse: bool, later: Ranges) -> Steps | None:
+    """The steps of the running extreme ``e``; None where it moves the state, or leaves it out."""
+    found, forgets = extreme(e, before, later), left_out(e, before)
+    if found is None or (forgets is not None and simplify(forgets, later) != FALSE):
+        return None
+    none, rest = number(0, e.dtype), beside(e, before, found[0])
+    if after_first(moved(e, before, none, found[0], none), later) != none or rest is None:
+        return None
+    return Steps(number(1, e.dtype), rest, reverse, found[0])
 
 
 def recurrence(b: Builder, s: Store, names: Sequence[str], axis: str, states: str) -> Value:
@@ -94,7 +108,7 @@ def recurrence(b: Builder, s: Store, names: Sequence[str], axis: str, states: st
         raise UnsupportedError("a scan that is no linear recurrence of whole rows", s.buffer, s.span)
     rest = b.spread(b.value(found.rest), names)
     if found.factor == number(1, s.value.dtype):
-        return b.scan("sum", rest, (axis, axis), found.reverse, False)
+        return b.scan(found.combiner, rest, (axis, axis), found.reverse, False)
     by = b.value(found.factor)
     return b.recurrence(rest, by, axis, found.reverse, s.buffer)
 

@@ -34,7 +34,8 @@ def with_factors(members: Sequence[Definition]) -> list[Definition]:
 def _factored(e: Expr, earlier: Collection[Load], names: Collection[str]) -> Expr | None:
     """``e`` as the sum of a rest and of the ``earlier`` states with their factors; None where it is no such sum."""
     from nautilus.scalar.analysis.states.coupled_states import folded
-    from nautilus.scalar.analysis.states.linear_states import left_out, linear_part, other_part, without_zeros
+    from nautilus.scalar.analysis.states.extreme_states import left_out
+    from nautilus.scalar.analysis.states.linear_states import linear_part, other_part, without_zeros
 
     mine = [ld for ld in earlier if ld in loads(e)]
     if not mine:

@@ -22,9 +22,9 @@ from nautilus.core.functions.specials import nearest_f32
 from nautilus.core.index.simplify import FALSE, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.states.extreme_states import left_out
 from nautilus.scalar.analysis.states.linear_states import (
     State,
-    left_out,
     linear_part,
     linear_states,
     other_part,
@@ -89,10 +89,12 @@ class CoupledStates:
 def states_apart(form: Form) -> tuple[State, ...] | None:
     """The states of a recurrence that do not need each other, and that no other tensor reads at an earlier step.
 
-    A state may read those that are stored before it at its own step: their scans come first.
+    A state may read those that are stored before it at its own step: their scans come first.  Extremes only run.
     """
-    found, written = linear_states(form), {s.buffer: s.index for _, s in statements(form.step.body)}
+    found, written = linear_states(form, extremes=True), {s.buffer: s.index for _, s in statements(form.step.body)}
     found = found if found is not None else states_in_order(form)
+    if found is not None and any(x.is_extreme and not x.runs(form.step) for x in found):
+        return None
     for _, s in statements(form.step.body) if found is not None else ():
         own = s.buffer if any(x.name == s.buffer for x in found or ()) else None
         reads = [ld for e in expressions(s) for ld in loads(e) if ld.buffer in written and ld.buffer != own]

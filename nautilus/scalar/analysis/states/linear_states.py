@@ -10,6 +10,8 @@ the state as a factor.  Several states may run side by side; none may read anoth
   which a product with 0 does not do.
 
 Numbers are f32, f64, or integers that are added and multiplied as they wrap.
+
+Extreme states are those of :mod:`nautilus.scalar.analysis.states.extreme_states`.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from nautilus.core.expr.build import calc, number
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, loads, rewrite, substitute, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, identity, loads, rewrite, substitute, walk
 from nautilus.core.index.linear import linear
-from nautilus.core.index.simplify import Ranges, simplify
+from nautilus.core.index.simplify import FALSE, Ranges, simplify
 from nautilus.core.index.sizes import as_extent, at_most
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.states.extreme_states import beside, extreme, left_out, moved
 from nautilus.scalar.analysis.states.recurrences import Form, nests
 from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update, expressions, statements
 
@@ -31,12 +34,17 @@ ORDER = 4  # steps between a result of a filter and the earliest one that it rea
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``store`` of a linear state under its loops ``own``; ``value``: what it stores, which reads ``before``."""
+    """``store`` of a linear state under its loops ``own``; ``value``: what it stores, which reads ``before``.
+
+    The value is ``joins`` of the terms with the state and the others, and ``moves`` makes the former.
+    """
 
     store: Store
     own: tuple[Loop, ...]
     value: Expr
     before: Load
+    joins: str = "add"
+    moves: str = "mul"
 
     @property
     def name(self) -> str:
@@ -45,19 +53,41 @@ class State:
 
     def factor(self, x: Expr) -> Expr:
         """The terms with the state, with ``x`` in place of it."""
+        if self.is_extreme:
+            none = identity(self.joins, x.dtype) if x == self.before or self.moves == "add" else number(0, x.dtype)
+            return moved(self.value, self.before, x, self.joins, none)
         made = linear_part(self.value, self.before, x)
         assert made is not None
         return made
 
     @property
+    def is_extreme(self) -> bool:
+        """Whether it is a maximum or a minimum."""
+        return self.joins != "add"
+
+    def runs(self, step: Loop) -> bool:
+        """Whether it is a running extreme: steps that have one before them neither move the state nor leave it out."""
+        later = {step.var: (1, max(1, at_most(as_extent(step.hi)) - 1))}
+        kept = self.is_extreme and after_first(self.factor(self.unit), later) == self.unit
+        return kept and (self.forgets is None or simplify(self.forgets, later) == FALSE)
+
+    @property
+    def unit(self) -> Const:
+        """The factor of a step that keeps the state."""
+        return number(0 if self.moves == "add" else 1, self.value.dtype)
+
+    @property
     def names(self) -> set[str]:
         """The tensors and the scalars in the factor."""
-        factor = self.factor(number(1, self.value.dtype))
+        factor = self.factor(self.unit)
         return {ld.buffer for ld in loads(factor)} | {e.name for e in walk(factor) if isinstance(e, Param)}
 
     @property
     def rest(self) -> Expr:
         """The terms without the state."""
+        if self.is_extreme:
+            found = beside(self.value, self.before, self.joins)
+            return identity(self.joins, self.value.dtype) if found is None else found
         found = other_part(self.value, self.before)
         return number(0, self.value.dtype) if found is None else found
 
@@ -161,10 +191,11 @@ def _constant(e: Expr, ranges: Ranges) -> float | None:
     return None
 
 
-def linear_states(form: Form, known: Collection[str] = ()) -> tuple[State, ...] | None:
+def linear_states(form: Form, known: Collection[str] = (), extremes: bool = False) -> tuple[State, ...] | None:
     """The states of a recurrence, all of which are linear; None where one is not.
 
-    ``known``: reductions of a step whose results are numbers here, whatever they are made from.
+    ``known``: reductions of a step whose results are numbers here, whatever they are made from.  ``extremes``: some may
+    be extreme states.
     """
     step = form.step.body
     stores = {s.buffer: (loops, s) for loops, s in map(_elementwise, nests(step)) if s is not None}
@@ -174,7 +205,7 @@ def linear_states(form: Form, known: Collection[str] = ()) -> tuple[State, ...] 
     if any(n is None or n not in (0, 1) for n in backs.values()):
         return None
     names = {ld.buffer for ld, n in backs.items() if n == 1}
-    found = [_state(form, stores, name, known) for name in sorted(names) if name in stores]
+    found = [_state(form, stores, name, known, extremes) for name in sorted(names) if name in stores]
     states = tuple(x for x in found if x is not None)
     return states if states and len(states) == len(names) else None
 
@@ -182,13 +213,13 @@ def linear_states(form: Form, known: Collection[str] = ()) -> tuple[State, ...] 
 def states_in_order(form: Form) -> tuple[State, ...] | None:
     """The states of a recurrence, where those that are stored earlier in a step are numbers to the later ones.
 
-    None where one is not linear, or reads another one at an earlier step.
+    Some may be extreme states.  None where one is not linear, or reads another one at an earlier step.
     """
     stores = {s.buffer: (loops, s) for loops, s in map(_elementwise, nests(form.step.body)) if s is not None}
     found = list[State]()
     for name, (_, s) in stores.items():
         if any(ld.buffer == name for ld in loads(s.value)):
-            state = _state(form, stores, name, {x.name for x in found})
+            state = _state(form, stores, name, {x.name for x in found}, extremes=True)
             if state is None:
                 return None
             found.append(state)
@@ -221,8 +252,8 @@ def reductions(form: Form) -> frozenset[str]:
     return frozenset(s.buffer for _, s in statements(form.step.body) if isinstance(s, Update))
 
 
-def _state(form: Form, stores: Stores, name: str, known: Collection[str]) -> State | None:
-    """The state ``name``; None where it is not linear."""
+def _state(form: Form, stores: Stores, name: str, known: Collection[str], extremes: bool = False) -> State | None:
+    """The state ``name``; None where it is not linear, nor one of the ``extremes`` that are wanted."""
     own, store = stores[name]
     exact = store.value.dtype in (DType.F32, DType.F64, DType.I32, DType.I64)
     value = within_step(form, stores, store.value, 16, known) if exact else None
@@ -234,9 +265,13 @@ def _state(form: Form, stores: Stores, name: str, known: Collection[str]) -> Sta
     at = inside[0].index
     if steps_back(form, {name: store.index}, inside[0]) != 1 or not all(isinstance(e, Var) for e in _without(at, p)):
         return None
-    if _without(at, p) != _without(store.index, p) or linear_part(value, inside[0], number(1, value.dtype)) is None:
+    if _without(at, p) != _without(store.index, p):
         return None
-    return State(store, own, value, inside[0])
+    if linear_part(value, inside[0], number(1, value.dtype)) is not None:
+        return State(store, own, value, inside[0])
+    later = {form.step.var: (1, max(1, at_most(as_extent(form.step.hi)) - 1))}
+    kinds = extreme(value, inside[0], later) if extremes else None
+    return None if kinds is None else State(store, own, value, inside[0], *kinds)
 
 
 def _without(index: tuple[Expr, ...], p: int) -> tuple[Expr, ...]:
@@ -385,21 +420,3 @@ def after_first(e: Expr, later: Ranges) -> Expr:
         return None
 
     return rewrite(e, rule)
-
-
-def left_out(e: Expr, state: Load) -> Expr | None:
-    """Where a choice in the linear ``e`` leaves out ``state``; None where none does."""
-    if not isinstance(e, Op):
-        return None
-    inner = [a for a in e.args if state in loads(a)]
-    if e.op == "select":
-        c, a, b = e.args
-        left, right = (left_out(x, state) if state in loads(x) else Const(True, DType.BOOL) for x in (a, b))
-        if left is None and right is None:
-            return None
-        no = Const(False, DType.BOOL)
-        return calc("select", c, left or no, right or no)
-    found = [left_out(a, state) for a in inner]
-    if not found or any(f is None for f in found):
-        return None
-    return found[0] if len(found) == 1 else calc("and", *(f for f in found if f is not None))

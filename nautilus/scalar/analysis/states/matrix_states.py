@@ -45,7 +45,8 @@ from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.terms import never_infinite
 from nautilus.scalar.analysis.definitions import Def, read_def, rename_axes
-from nautilus.scalar.analysis.states.linear_states import State, left_out, linear_part, other_part, reductions
+from nautilus.scalar.analysis.states.extreme_states import left_out
+from nautilus.scalar.analysis.states.linear_states import State, linear_part, other_part, reductions
 from nautilus.scalar.analysis.states.recurrences import Form, nests
 from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, Update
 from nautilus.scalar.rewriting import axis_assumptions, map_statements, substituted

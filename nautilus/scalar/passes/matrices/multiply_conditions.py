@@ -12,7 +12,8 @@ A step on a graph, or any other product of Boolean matrices, asks whether the nu
 Conditions that depend on neither side are those of the rows too.  Each factor is evaluated at all terms then, so all
 that it reads is inside of its tensors there.  Terms are fewer than 2^31, and than 2^24 where f32 counts them, so the
 number is exact.  Conditions that equate an index with an element of memory stay: they are the keys of a histogram,
-which visits each term once.
+which visits each term once.  So do conditions of which one side only bounds the index by that of the result, as
+``u <= t``: later passes find running counts and windows.
 
 It is done for products of :data:`LEAST` terms, with :data:`SIDE` rows and columns: others take no longer than the
 launches of the kernels that store the numbers.
@@ -28,6 +29,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts, disjuncts, negated
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads
+from nautilus.core.index.prefixes import prefix
 from nautilus.core.index.simplify import bounds
 from nautilus.core.index.sizes import Extent
 from nautilus.core.passes import CertifyingPass
@@ -75,6 +77,8 @@ def _factors(d: Def, program: Program) -> tuple[Expr, Expr] | None:
         names = [used, free_vars(sides[1] or integer(0)) & parallel]
         if sides[0] is None or sides[1] is None or not _are_sides(d, names):
             continue
+        if _is_range(d, rows) or _is_range(d, columns):
+            continue
         if all(_is_inside(ld, d, program) for side in sides if side is not None for ld in loads(side)):
             return sides[0], sides[1]
     return None
@@ -113,6 +117,12 @@ def _is_key(c: Expr) -> bool:
     """Whether ``c`` equates a position with an element of memory, which says at which result its term counts."""
     sides = c.args if isinstance(c, Op) and c.op == "eq" else ()
     return any(map(loads, sides)) and any(free_vars(e) and not loads(e) for e in sides)
+
+
+def _is_range(d: Def, side: Sequence[Expr]) -> bool:
+    """Whether the conditions ``side`` only say where the range of a reduced index is, relative to a result."""
+    pairs = [(u.name, t.name) for u in d.red for t in d.par]
+    return any(all(prefix(c, u, t) is not None for c in side) for u, t in pairs)
 
 
 def _without_equations(c: Expr) -> Expr:

@@ -19,6 +19,7 @@ factor that is not 0 is kept at a least magnitude
 and what the change adds is too small to matter beside the state.  A step that leaves the state out by a condition
 forgets inf and NaN: a flag says that a chunk has such a step.  Integers have none of that: they wrap, with the same
 result in any order.
+Extreme states (:mod:`nautilus.scalar.analysis.states.extreme_states`) are cut in the same way.
 
 The states at the ends of many chunks are a linear recurrence themselves, with factors of at most 1, and run in
 chunks too (:mod:`nautilus.scalar.analysis.states.chunk_steps`).
@@ -37,18 +38,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import (
-    Axis,
-    Const,
-    Expr,
-    Load,
-    Op,
-    Var,
-    free_vars,
-    loads,
-    rewrite,
-    substitute,
-)
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.index.divisors import divisor
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import Extent, as_extent, at_most, before_last, blocks, extent_expr, large, nominal
@@ -99,12 +89,13 @@ class ChunkRecurrences(CertifyingPass[Program]):
         """The program with recurrences in chunks, and a certificate for each state."""
         certificates: list[Certificate] = []
         given, again = dict(promised_ranges(self.spec)), set[str]()
-        todo = list(program.kernels)
+        todo, start = list(program.kernels), program
         while todo:
             k = todo.pop(0)
             form = form_of(k) if is_recurrence(k) else None
-            states = None if form is None else linear_states(form)
-            if form is None or states is None or not all(bounded(program, form, s, given) for s in states):
+            states = None if form is None else linear_states(form, extremes=True)
+            whole = program if k.name in again else start  # what bounds a factor may be in chunks by now
+            if form is None or states is None or not all(bounded(whole, form, s, given) for s in states):
                 continue
             steps = sized(form.step)
             fewest = FEWEST if self.always and isinstance(steps, int) else 0
@@ -117,7 +108,7 @@ class ChunkRecurrences(CertifyingPass[Program]):
             certificates += [_certificate(s) for s in states]
             if isinstance(steps, int):
                 again |= {b.name for b in made.ends.values()}
-                given |= dict.fromkeys(made.factors, (-1.0, 1.0))
+                given |= made.factors
                 todo += [x for x in made.kernels if x.name in again]
         return program, tuple(certificates)
 
@@ -145,22 +136,24 @@ def fenced(program: Program, spec: Promises | None) -> tuple[FencedSteps, ...]:
 def bounded(program: Program, form: Form, state: State, given: Mapping[str, tuple[float, float]]) -> bool:
     """Whether the factor of a step is proved to be at most 1 in magnitude, where ``given`` bounds inputs.
 
-    An integer wraps, in any order of the same operations.
+    An integer wraps, in any order.  A factor of an extreme state is not negative; what is added to it has no bound.
     """
-    if state.value.dtype.is_int:
+    if state.moves == "add" or state.value.dtype.is_int:
         return True
-    one = number(1, state.value.dtype)
+    one = state.unit
     loops = [*form.shared, form.step, *state.own]
     axes = tuple(Axis(x.var, sized(x)) for x in loops)
     factor, defs = state.factor(one), find_defs(program)
     lo, hi = Ranges(defs, axes, given=given).of(factor)
+    if state.is_extreme:
+        return 0 <= lo <= hi <= ROUNDED
     near = lo >= -ROUNDED and hi <= ROUNDED
     return near or below_reference(program, form, factor, at_most(sized(form.step)))
 
 
 def _certificate(state: State) -> Certificate:
     dtype = state.value.dtype
-    after = Op("add", (state.factor(state.before), state.rest), dtype)
+    after = Op(state.joins, (state.factor(state.before), state.rest), dtype)
     proof = "a step is a linear map of its state, and a chunk is the map that its steps make one after another"
     return Certificate("chunk-recurrences", state.name, state.value, after, (), (), (), proof, state.store.span)
 
@@ -271,7 +264,7 @@ class ChunkKernels:
         self.kernels: list[Kernel] = []
         self.parts: dict[tuple[Loop, ...], list[_Part]] = {}
         self.ends: dict[str, Buffer] = {}
-        self.factors: list[str] = []  # of floats
+        self.factors: dict[str, tuple[float, float]] = {}  # of floats, with their ranges
         self.running: dict[str, str] = {}
         others = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
         sums = frozenset[str]() if self.whole else reductions(form)
@@ -299,23 +292,27 @@ class ChunkKernels:
     # -- one chunk after another ------------------------------------------------------------------
     def state(self, s: State) -> None:
         """The factors and the rests of the chunks of ``s``, and its states at their ends."""
-        one = number(1, s.value.dtype)
+        one = s.unit
         factor = s.factor(one)
         ranges = {self.form.step.var: (1, at_most(self.steps) - 1)}
         forgets = None if s.forgets is None else simplify(s.forgets, ranges)
-        never = forgets is None or forgets == Const(False, DType.BOOL) or s.value.dtype.is_int
+        exact = s.value.dtype.is_int and not s.is_extreme
+        never = forgets is None or forgets == Const(False, DType.BOOL) or exact
         some = None if never else forgets
         rest = self.ended(s, "rest", s.own, lambda x: _stepped(s, x), s.rest)
         varying = self.needed(s, factor)
-        factors = self.ended(s, "factor", varying, lambda x: kept(factor, x), factor)
-        self.factors += [factors.name] if s.value.dtype.is_float else []
+
+        def further(x: Expr) -> Expr:
+            return Op("add", (factor, x), x.dtype) if s.moves == "add" else kept(factor, x)
+
+        factors = self.ended(s, "factor", varying, further, factor)
+        if s.value.dtype.is_float and s.moves == "mul":
+            self.factors[factors.name] = (0.0 if s.is_extreme else -1.0, 1.0)
         flags = None
         if some is not None:
-            none, whole = number(0, s.value.dtype), one
-            own = self.needed(s, some)
-            flags = self.ended(
-                s, "kept", own, lambda x: calc("select", some, none, x), calc("select", some, none, whole)
-            )
+            none, own = number(0, s.value.dtype), self.needed(s, some)
+            start = calc("select", some, none, number(1, s.value.dtype))
+            flags = self.ended(s, "kept", own, lambda x: calc("select", some, none, x), start)
         self.carry(s, rest, factors, flags)
 
     def needed(self, s: State, e: Expr) -> tuple[Loop, ...]:
@@ -379,8 +376,8 @@ class ChunkKernels:
             return Load(b.name, self.place_of(s, chunk, varying), dtype, span)
 
         here, place = at(rest, Var(self.chunk)), Var(self.chunk)
-        moved = Op("mul", (at(factors, place), at(end, calc("sub", place, 1))), dtype)
-        made: Expr = Op("add", (moved, here), dtype)
+        moved = Op(s.moves, (at(factors, place), at(end, calc("sub", place, 1))), dtype)
+        made: Expr = Op(s.joins, (moved, here), dtype)
         if flags is not None:
             dropped = Op("eq", (at(flags, place), number(0, dtype)), DType.BOOL)
             made = calc("select", dropped, here, made)

@@ -21,7 +21,7 @@ Sums whose terms decay with their distance, as in a moving average, are no scans
     y[t] = y[t - 1] * 0.94 + 0.06 * x[t]
 
 The weight of a term at distance ``n`` is that at distance 1 to the power of ``n``, and at most 1 in magnitude, so that
-neither a result nor an error grows.
+neither a result nor an error grows (:mod:`nautilus.scalar.analysis.ranges.decays`).
 
 The same from the last element on, ``t <= u``.  Shorter axes stay as they are: all terms of each result are found at
 once.
@@ -32,21 +32,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from math import exp
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, identity, loads, substitute
-from nautilus.core.expr.products import factors, product_of
-from nautilus.core.index.linear import linear
+from nautilus.core.expr.build import calc, integer, number
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, identity, substitute
 from nautilus.core.index.simplify import simplify
-from nautilus.core.index.sizes import extent_expr
+from nautilus.core.index.sizes import extent_expr, large
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType, value_limits
+from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.domains import running
+from nautilus.scalar.analysis.ranges.decays import Decay, decay
+from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store
 from nautilus.scalar.rewriting import find_defs, fresh_name, nest, put_defs
 
@@ -55,9 +55,13 @@ SHORTEST = 256  # elements of an axis
 
 @dataclass(frozen=True, slots=True)
 class RecurScans(CertifyingPass[Program]):
-    """Make recurrences of such sums; ``shortest``: elements of the shortest axis."""
+    """Make recurrences of such sums; ``shortest``: elements of the shortest axis.
+
+    ``spec``: the Spec, whose facts bound inputs and scalars.
+    """
 
     shortest: int = SHORTEST
+    spec: Promises | None = None
 
     name = "recur-scans"
     sees_recurrences = True
@@ -65,10 +69,12 @@ class RecurScans(CertifyingPass[Program]):
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with such recurrences, and a certificate for the step of each one."""
         certificates: list[Certificate] = []
+        given = promised_ranges(self.spec)
         for d in find_defs(program).values():
             defs = find_defs(program)
-            decaying = _decay(d)
-            if decaying is not None and (size(decaying.t) or 0) >= self.shortest:
+            axes = tuple(a for a in d.par if size(a) is not None)
+            decaying = decay(d, Ranges(defs, axes, given=given).of)
+            if decaying is not None and large(decaying.t.extent) >= self.shortest:
                 program, certificate = _decayed(program, d, decaying)
                 certificates.append(certificate)
             found = _scan(d, defs)
@@ -113,92 +119,27 @@ def _scan(d: Def, defs: Mapping[str, Def]) -> _Scan | None:
     return _Scan(u, t, of, element, reverse) if same and temps and t.name not in free_vars(element) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Decay:
-    """A sum over ``u <= t`` of ``rest * weight``, of which ``rest`` does not depend on ``t``.
-
-    ``step``: the weight at distance 1; ``reverse``: over ``t <= u``.
-    """
-
-    u: Axis
-    t: Axis
-    weight: Expr
-    rest: Expr
-    step: Expr
-    reverse: bool
-
-
-def _decay(d: Def) -> _Decay | None:
-    """The sum of decaying terms that ``d`` is; None for another definition."""
-    plain = d.op == "sum" and d.at is None and d.scatter is None and len(d.red) == 1
-    if not plain or not d.value.dtype is d.buffer.dtype is DType.F32:
-        return None
-    (u,) = d.red
-    t, reverse = running(d.guard, u, d.par) or (None, False)
-    parts = factors(d.value)
-    weights = [e for e in parts if t is not None and t.name in free_vars(e)]
-    rest = [e for e in parts if e not in weights]
-    if t is None or len(weights) != 1 or not any(u.name in free_vars(ld) for e in rest for ld in loads(e)):
-        return None
-    (weight,) = weights
-    last, first = (u, t) if reverse else (t, u)
-    rate = _rate(weight, last.name, first.name)
-    if rate is None or not -1 <= rate <= 1:
-        return None
-    step = simplify(substitute(weight, {last.name: integer(1), first.name: integer(0)}))
-    return _Decay(u, t, weight, product_of(rest), step, reverse)
-
-
-def _rate(weight: Expr, last: str, first: str) -> float | None:
-    """The number whose power to ``last - first``, an integer, ``weight`` is; None where it is no such power."""
-    match weight:
-        case Op(op="pow", args=(Const(value=base), exponent)):
-            of = _multiple(exponent, last, first)
-            return float(base) if of == 1 else None
-        case Op(op="exp", args=(exponent,)):
-            of = _multiple(exponent, last, first)
-            return None if of is None or of > 0 else exp(of)
-    return None
-
-
-def _multiple(e: Expr, last: str, first: str) -> float | None:
-    """The number that is ``e / (last - first)``; None where there is none."""
-    match e:
-        case Op(op="mul", args=(Const(value=k), x)) | Op(op="mul", args=(x, Const(value=k))):
-            of = _multiple(x, last, first)
-            return None if of is None else float(k) * of
-        case Op(op="div", args=(x, Const(value=k))) if k:
-            of = _multiple(x, last, first)
-            return None if of is None else of / float(k)
-        case Op(op="neg", args=(x,)):
-            of = _multiple(x, last, first)
-            return None if of is None else -of
-        case Op(op="cast", args=(x,)) if x.dtype.is_int:
-            form = linear(x)
-            alone = {*form.terms} == {Var(last), Var(first)} and form.const == 0
-            return form.slope(last) if alone and form.slope(last) == -form.slope(first) else None
-    return None
-
-
-def _decayed(program: Program, d: Def, x: _Decay) -> tuple[Program, Certificate]:
+def _decayed(program: Program, d: Def, x: Decay) -> tuple[Program, Certificate]:
     """``program`` with the recurrence that ``d`` is, and the certificate of its step."""
-    step, last = Var(x.t.name), (size(x.t) or 0) - 1
+    step, last = Var(x.t.name), simplify(calc("sub", extent_expr(x.t.extent), 1))
     place = calc("sub", last, step) if x.reverse else step
-    before = calc("add" if x.reverse else "sub", place, 1)
+    back = "add" if x.reverse else "sub"
 
     def at(t: Expr) -> Load:
         return Load(d.name, tuple(t if a is x.t else Var(a.name) for a in d.par), DType.F32, d.span)
 
-    here = substitute(x.rest, {x.u.name: place})
-    later = Op("add", (Op("mul", (at(before), x.step), DType.F32), here), DType.F32)
-    value = calc("select", calc("lt", integer(0), step), later, here)
+    here = substitute(x.rest, {x.u.name: calc(back, place, x.lag) if x.lag else place})
+    here = here if x.first is None else Op("mul", (x.first, here), DType.F32)
+    later = Op("add", (Op("mul", (at(calc(back, place, 1)), x.step), DType.F32), here), DType.F32)
+    value = calc("select", calc("lt", integer(0), step), later, number(0, DType.F32) if x.lag else here)
     loops = [Loop(a.name, integer(0), extent_expr(a.extent), Kind.PAR, (), d.span) for a in d.par if a is not x.t]
     loops.append(Loop(x.t.name, integer(0), extent_expr(x.t.extent), Kind.SEQ, (), d.span))
     kernel = Kernel(d.name, (), nest(loops, (Store(d.name, at(place).index, value, None, d.span),)), d.span)
     program = replace(program, kernels=tuple(kernel if k.name == d.name else k for k in program.kernels))
-    other = substitute(x.weight, {x.t.name: calc("add" if x.reverse else "sub", Var(x.t.name), 1)})
+    other = substitute(x.weight, {x.t.name: calc(back, Var(x.t.name), 1)})
     moved = Op("mul", (other, x.step), DType.F32)
-    pair = (Var(x.t.name), Var(x.u.name)) if x.reverse else (Var(x.u.name), Var(x.t.name))
+    far = calc(back, Var(x.t.name), x.lag) if x.lag else Var(x.t.name)
+    pair = (far, Var(x.u.name)) if x.reverse else (Var(x.u.name), far)
     proof = "the weight of a term is multiplied once by that of one step in each later one"
     condition = Op("lt", pair, DType.BOOL)
     return program, Certificate("recur-scans", d.name, x.weight, moved, (), (condition,), (), proof, d.span)

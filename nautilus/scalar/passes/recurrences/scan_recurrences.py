@@ -18,7 +18,8 @@ are faster as tiles that follow each other (``scan-tiles``)::
 
     y[t] = sum[u | u <= t](x[u])            y[t] = y[t - 1] + x[t] if t > 0 else x[t]
 
-The sum is in the type in which it is computed, and ``y`` is rounded from it.  Such recurrences stay what they are.
+The sum is in the type in which it is computed, and ``y`` is rounded from it.  Such recurrences stay what they are, and
+so do running maxima and minima.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.build import calc, integer, number
+from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import extent_expr
@@ -45,6 +46,7 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of, nest, pu
 if TYPE_CHECKING:
     from nautilus.scalar.analysis.states.recurrences import Form
 
+_STEPS = {"sum": "add", "max": "max", "min": "min"}  # reductions whose running results may be recurrences
 _COMBINERS = {"add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "all", "or": "any"}
 LEAST = 3  # steps
 
@@ -70,7 +72,7 @@ class ScanRecurrences(CertifyingPass[Program]):
         certificates: list[Certificate] = []
         made = {d.name for d in found if d is not None}
         for d in (d for d in find_defs(program).values() if d.name not in made):
-            scan = prefix_of(d) if d.op == "sum" and len(d.red) == 1 and d.at is None else None
+            scan = prefix_of(d) if d.op in _STEPS and len(d.red) == 1 and d.at is None else None
             bound = None if scan is None else running(d.guard, d.red[0], d.par)
             if scan is None or bound is None:
                 continue
@@ -99,13 +101,13 @@ class ScanRecurrences(CertifyingPass[Program]):
         if form is None or tile is None or (tile.count == 1 and tile.across is None):
             return False
         states, later = scan_states(form), {form.step.var: (1, (extent(form.step) or 0) - 1)}
-        ones = [after_first(s.factor(number(1, s.value.dtype)), later) for s in states or ()]
-        sums = bool(ones) and all(f == number(1, f.dtype) for f in ones)
+        ones = [s.is_extreme or after_first(s.factor(s.unit), later) == s.unit for s in states or ()]
+        sums = bool(ones) and all(ones)
         return sums and ScanTiles(always=self.always).pays(program, form)
 
 
 def _recurrence(program: Program, d: Def, t: Axis, reverse: bool) -> tuple[Program, Kernel] | None:
-    """``program`` with the steps of the sum ``d``, running along ``t``, and their kernel; None for unknown sizes."""
+    """``program`` with the steps of ``d``, running along ``t``, and their kernel; None for unknown sizes."""
     (u,) = d.red
     steps = u.extent
     if not isinstance(steps, int) or any(not isinstance(a.extent, int) for a in d.par) or t.name in free_vars(d.value):
@@ -120,7 +122,8 @@ def _recurrence(program: Program, d: Def, t: Axis, reverse: bool) -> tuple[Progr
 
     term = substitute(d.value, {u.name: place})
     before = at(calc("add" if reverse else "sub", place, 1))
-    value = calc("select", calc("lt", integer(0), Var(t.name)), Op("add", (before, term), term.dtype), term)
+    later = Op(_STEPS[d.op or ""], (before, term), term.dtype)
+    value = calc("select", calc("lt", integer(0), Var(t.name)), later, term)
     loops = [Loop(a.name, integer(0), extent_expr(a.extent), Kind.PAR, (), d.span) for a in d.par if a is not t]
     loops.append(Loop(t.name, integer(0), extent_expr(t.extent), Kind.SEQ, (), d.span))
     kernel = Kernel(name, (), nest(loops, (Store(name, at(place).index, value, None, d.span),)), d.span)
@@ -135,15 +138,15 @@ def _recurrence(program: Program, d: Def, t: Axis, reverse: bool) -> tuple[Progr
 
 
 def _certificate(d: Def, t: Axis, reverse: bool) -> Certificate:
-    """A running sum is that of the steps before and the term of its own."""
-    (u,), dtype = d.red, d.value.dtype
+    """A running result is that of the steps before, and the term of its own."""
+    (u,), dtype, op = d.red, d.value.dtype, d.op or ""
 
     def over(guard: Expr | None) -> Expr:
-        return Reduce("sum", d.red, guard, d.value, dtype, d.span)
+        return Reduce(op, d.red, guard, d.value, dtype, d.span)
 
     earlier, own = (calc(op, Var(u.name), Var(t.name)) for op in ("gt" if reverse else "lt", "eq"))
-    before, after = over(d.guard), Op("add", (over(earlier), over(own)), dtype)
-    proof = "a sum over a domain is the sum over the part of it before an element, and that element"
+    before, after = over(d.guard), Op(_STEPS[op], (over(earlier), over(own)), dtype)
+    proof = f"a {op} over a domain is the {op} over the part of it before an element, and that element"
     return Certificate("scan-recurrences", d.name, before, after, (), (), (), proof, d.span)
 
 

@@ -6,6 +6,8 @@ idle, and along contiguous rows neighbouring lanes read memory a row apart.  Whe
 any order, as a running sum is.  This pass makes the loop over the steps a ``tile.seq`` loop, and ``tile-recurrences``
 gives a block tiles of steps (:mod:`nautilus.scalar.analysis.states.scan_tile`), whose tensors are read once.
 
+A running maximum or minimum, ``h = max(h', x)``, is combined in any order as well.
+
 A few states that need each other (:mod:`nautilus.scalar.analysis.states.coupled_states`) are elements of one vector,
 ``h = A * h' + b``: filters of several steps, rotations, a level and its trend.
 
@@ -88,7 +90,7 @@ class ScanTiles(CertifyingPass[Program]):
             return False
         if self.always or (tile.count == 1 and tile.across is None):
             return True
-        states = linear_states(form)
+        states = linear_states(form, extremes=True)
         found = times(program, form, states or ())
         blocks, turn = prod(extent(x) or 1 for x in form.shared if x is not tile.across), TURN
         if tile.across is not None:
@@ -136,6 +138,6 @@ def _of_row(row: Row) -> Certificate:
 
 def _certificate(state: State) -> Certificate:
     dtype = state.value.dtype
-    after = Op("add", (state.factor(state.before), state.rest), dtype)
+    after = Op(state.joins, (state.factor(state.before), state.rest), dtype)
     proof = "a step is a linear map of its state, and steps that follow each other are the map that they make together"
     return Certificate("scan-tiles", state.name, state.value, after, (), (), (), proof, state.store.span)

@@ -98,6 +98,20 @@ input done: bool[B, T], a: i32[B, T]
 output p: i32[B, T]
 recur p[b, t] = 0 if done[b, t] else a[b, t] * p[b, t - 1] - 3 * (p[b, t - 1] + 7) if t > 0 else 1
 """,
+    "the largest sum of neighbours so far, and the smallest in an episode": """
+dim B = 3, T = 70
+input x: f32[B, T], done: bool[B, T], n: i32[B, T]
+output h: f32[B, T], l: f32[B, T], k: i32[B, T]
+recur h[b, t] = max(0, (h[b, t - 1] if t > 0 else 0) + x[b, t] - 0.5)
+recur l[b, t] = min(x[b, t], l[b, t + 1] - x[b, t] if t < T - 1 and not done[b, t] else x[b, t])
+recur k[b, t] = max(n[b, t], k[b, t - 1] if t > 0 and not done[b, t] else -5)
+""",
+    "a peak that decays": """
+dim B = 3, T = 50
+input x: f32[B, T], g: f32[B, T]
+output h: f32[B, T]
+recur h[b, t] = max(sigmoid(g[b, t]) * (h[b, t - 1] if t > 0 else 3), x[b, t])
+""",
     "a promise": GATE.replace("sigmoid(g[b, t])", "g[b, t]") + "assume abs(g[b, t]) <= 1\n",
 }
 #: recurrences that stay as they are

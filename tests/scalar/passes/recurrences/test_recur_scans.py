@@ -38,8 +38,9 @@ OTHERS = {
 
 
 def recurrent(text: str, shortest: int = 2) -> tuple[Program, Program]:
-    before = lower(load_text(text))
-    after, certificates = RecurScans(shortest).derive(before)
+    spec = load_text(text)
+    before = lower(spec)
+    after, certificates = RecurScans(shortest, spec).derive(before)
     assert all(check(c).ok for c in certificates)
     return before, after
 
@@ -61,6 +62,16 @@ def test_steps_give_the_sums(name: str) -> None:
 def test_others_stay_as_they_are(name: str) -> None:
     before, after = recurrent(OTHERS[name])
     assert after is before
+
+
+@pytest.mark.parametrize(("most", "steps"), [(1, 1), (2, 0)])
+def test_facts_bound_the_rates_of_decaying_sums(most: int, steps: int) -> None:
+    text = HEAD + f"input r: f32[B]\nassume abs(r[b]) <= {most}\n"
+    text += "y[b, t] = sum[u | u <= t](pow(r[b], t - u) * x[b, u])\n"
+    _, after = recurrent(text)
+    assert sum(map(is_recurrence, after.kernels)) == steps
+    spec = load_text(text)
+    agree(spec, after, generate(spec, "random").arrays, 1e-5)
 
 
 def test_short_axes_stay_as_they_are() -> None:

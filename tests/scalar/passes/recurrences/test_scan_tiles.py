@@ -37,6 +37,15 @@ input x: f32[B, T], d: bool[B, T]
 output h: f32[B, T]
 recur h[b, t] = x[b, t] + (0 if d[b, t] else 0.9 * h[b, t + 1]) if t < T - 1 else x[b, T - 1]
 """,
+    "a running extreme beside a sum, from the last step on": """
+dim B = 3, T = 150
+input x: f32[B, T]
+output h: f32[B, T]
+recur {
+    m[b, t] = min(m[b, t + 1], x[b, t]) if t < T - 1 else x[b, t]
+    h[b, t] = 0.9 * (h[b, t + 1] if t < T - 1 else 0) + exp(min(m[b, t], 0))
+}
+""",
     "products of factors that underflow": """
 dim B = 2, T = 300
 input x: f32[B, T], g: f32[B, T]
@@ -127,6 +136,19 @@ output z: f32[B, T]
 recur {
     y[b, t] = x[b, t] + y[b, t + 1] if t < T - 1 else x[b, T - 1]
     z[b, t] = (z[b, t + 1] if t < T - 1 else 0) + y[b, t] / (t + 1)
+}
+""",
+    ),
+    "running extremes of columns, one of which reads the other, from the last step on": (
+        8,
+        """
+dim B = 2, T = 21, D = 5
+input x: f32[B, T, D], n: i32[B, T, D]
+output l: f32[B, T, D], k: i32[B, T, D]
+recur {
+    h[b, t, d] = max(x[b, t, d], h[b, t + 1, d]) if t < T - 1 else -3
+    l[b, t, d] = min(h[b, t, d] * x[b, t, d], l[b, t + 1, d] if t < T - 1 else x[b, t, d])
+    k[b, t, d] = max(n[b, t, d] + i32(h[b, t, d] > 0), k[b, t + 1, d]) if t < T - 1 else n[b, t, d]
 }
 """,
     ),
