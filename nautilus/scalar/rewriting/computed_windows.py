@@ -103,10 +103,16 @@ def _dtype(factor: Expr, other: Expr, in_parts: bool) -> DType | None:
 
     ``other``: the factor beside it, with which a tensor of another type becomes one of f32.
     """
+    rounded = _rounded(factor)
+    if rounded is not None or factor.dtype is not DType.F32 or not in_parts:
+        return rounded
+    wide = _rounded(other) is None and strip_conversions(other).dtype is DType.F32
+    return DType.F32 if wide or not isinstance(strip_conversions(factor), Load) else None
+
+
+def _rounded(factor: Expr) -> DType | None:
+    """The type of 16 bits to which ``factor`` is rounded; None where it is none."""
     match factor:
         case Op(op="cast", args=(Op(op="narrow" | "cast", dtype=dtype),)) if dtype.is_half:
             return dtype
-        case Op(dtype=DType.F32) if in_parts:
-            tensor = isinstance(strip_conversions(factor), Load)
-            return DType.F32 if not tensor or strip_conversions(other).dtype is DType.F32 else None
     return None
