@@ -58,7 +58,7 @@ MEMBERS = 4  # results of a window that are contiguous, at most, such as those o
 NEIGHBOURS = 4  # results of a thread along an axis, whose windows overlap
 HELD, HELD_RESULTS = 512, 64  # terms of the windows of one thread along vectors, and results
 HELD_APART = 128  # terms of those that have no element in common
-OVERLAPS = 3  # steps between windows that they are long at least, where neighbours share more than they load
+OVERLAPS = 2  # neighbouring windows that have each element, on average and at least, where they step over some
 SHARING = 4  # neighbouring windows that have an element, at least
 SMALL = 8  # an operand of less than 1 / SMALL of the largest one may be read in parts of sectors
 RUNNING = 8  # terms, at least, as which running results of a thread count: they have registers in all steps
@@ -280,9 +280,13 @@ def _together(defs: Sequence[Def], order: Sequence[str], line: str | None) -> in
 
 
 def _is_shared(form: Linear, position: str, reduced: Mapping[str, int]) -> bool:
-    """Whether windows at neighbouring places of ``position`` have most elements in common, as ``form`` moves them."""
-    step, size = abs(form.slope(position)), sum(abs(form.slope(x)) * (n - 1) for x, n in reduced.items()) + 1
-    return step == 1 or 0 < OVERLAPS * step <= size
+    """Whether windows at neighbouring places of ``position`` have many elements in common, as ``form`` moves them."""
+    step, terms = abs(form.slope(position)), {0}
+    for x, n in reduced.items():
+        if form.slope(x) and len(terms) * n <= MOST_TERMS:
+            terms = {first + form.slope(x) * k for first in terms for k in range(n)}
+    distinct = {first + step * k for first in terms for k in range(NEIGHBOURS)}
+    return step == 1 or (step > 0 and OVERLAPS * len(distinct) <= NEIGHBOURS * len(terms))
 
 
 def _elements(ld: Load, position: str, terms: Mapping[str, int]) -> int:
