@@ -73,7 +73,8 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
         *(RecurScans(), RoundTemps(), Simplify(), Inline(schedule), Simplify(), SolveEquations()),
-        *(RestrictResults(), ChooseTerms(spec), ExpandGathers(spec), UnrollReductions(), CountTerms(), MultiplyConditions()),
+        *(RestrictResults(), ChooseTerms(spec), ExpandGathers(spec), UnrollReductions()),
+        *(CountTerms(), MultiplyConditions()),
         DeferRoundings(schedule, strict=precision == "strict", again=True),
         *(SplitSums(spec), Factor(schedule), Simplify(), SplitReferences()),
         *(JoinShifts(), SeparateWindows(), SeparateDigits(spec)),
