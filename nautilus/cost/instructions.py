@@ -12,6 +12,7 @@ from math import prod
 
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, Var, free_vars, walk
 from nautilus.core.functions import FUNCTIONS
+from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir import ops as ma
@@ -65,6 +66,7 @@ _SHARES: Mapping[str, float] = {
     **dict.fromkeys(("bit_and", "bit_or", "bit_xor", "min", "max", "select"), 0.75),
 }
 _SUMS: Mapping[str, float] = {"add": 0.5, "sub": 0.5, "mul": 0.0}  # the same of index expressions
+SHIFTED = 6.0  # instructions of a vector that is made from two
 _QUOTIENT = 3.0  # a high product, a shift, and the correction for negative numbers
 #: instructions of operations of index expressions; comparisons take conjunctions, and magnitudes as ranges of two sides
 _OF_INDEX: Mapping[str, float] = {
@@ -108,6 +110,22 @@ def index_slots(e: Expr, layout: FragLayout, repeats: int) -> tuple[float, float
         found = _index_instructions(x, layout)
         slots += values * found
         integer += values * (min(found, 1.0) if x.op in ("floordiv", "mod") else found * _SUMS.get(x.op, 1.0))
+    return slots, integer
+
+
+def load_slots(op: ma.GlobalLoad, layout: FragLayout, registers: float) -> tuple[float, float]:
+    """Issue slots of a thread for the load ``op`` of so many ``registers``, and those of the integer unit.
+
+    A position that is no sum of axes, such as a clamped one, is computed for each element, and so is its address; the
+    offsets of other elements are constants of the instruction.
+    """
+    slots, integer = registers * (1.0 if op.shift is None else SHIFTED) / max(1, op.vec) + 4, 0.0
+    axes = set(layout.axes)
+    for e in op.index:
+        if any(not isinstance(a, Var) and free_vars(a) & axes for a in linear(e).terms):
+            own, whole = index_slots(e, layout, max(1, op.vec))
+            address = prod(m.size for m in layout.reg if m.axis in free_vars(e)) / max(1, op.vec)
+            slots, integer = slots + own + address, integer + whole + address
     return slots, integer
 
 

@@ -51,6 +51,7 @@ from nautilus.cost.instructions import (
     index_slots,
     integer_slots,
     issue_slots,
+    load_slots,
     mma_rate,
     multiply_adds,
     operation,
@@ -75,7 +76,6 @@ MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all 
 COPIED = 2.0  # instructions of a vector that cp.async copies
 GATHERED = 8.0  # instructions of a vector whose row an element chooses: address, and test whether it is in the tensor
 TABLE = 4 << 10  # bytes of a table that L1 holds, from which elements are read in any order
-SHIFTED = 6.0  # instructions of a vector that is made from two
 
 
 def count(module: MemModule, kernel: MemKernel, most: int = MOST_TILES) -> Work:
@@ -320,8 +320,8 @@ class Counter:
             size, around = min(size, table), 0.0
         c.read = c.read + times * (size + around) * share
         self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
-        registers = self.registers(r) * (1.0 if op.shift is None else SHIFTED)
-        self.elementwise(times, self.warps * (registers / max(1, op.vec) + 4))
+        slots, integer = load_slots(op, self.kernel.layouts[r.layout], self.registers(r))
+        self.elementwise(times, self.warps * slots, self.warps * integer)
         found = self.plain.add(self.shapes[op.buffer], op, float(np.mean(times * share)), around and size + around)
         c.finds = c.finds + times * share * self.warps * found
 

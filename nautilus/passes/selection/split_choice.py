@@ -21,7 +21,7 @@ from typing import Any
 from nautilus.core.errors import ScheduleError, UnsupportedError
 from nautilus.core.expr.nodes import Axis
 from nautilus.core.index.sizes import at_most, blocks, nominal
-from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
+from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.core.schedule.plans import MAX_SPLITS
 from nautilus.core.tiles import floor_pow2
 from nautilus.cost.model import KernelEstimate
@@ -43,6 +43,7 @@ from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 
 FEW = 2  # blocks for each multiprocessor, from which on a kernel is not split
+BLOCK = 4  # warps of such a block; as many more are needed of smaller ones
 FULL = 0.75  # the same share for warpgroups: a multiprocessor holds one of their blocks
 FILLED = 3  # of warps: the blocks for each multiprocessor that fill it
 WAVES = (1, 2, 4, 8)  # blocks for each multiprocessor that candidates aim at
@@ -293,7 +294,9 @@ def _tiles(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...]) -> i
 
 def _enough(plan: KernelPlan, many: int) -> float:
     """The number of tiles from which on a kernel leaves no multiprocessor idle."""
-    return FEW * many if plan.mapping.engine == "warp" else FULL * many
+    if not isinstance(plan.mapping, WarpPlan):
+        return FULL * many
+    return FEW * many * max(1, BLOCK // prod(plan.mapping.warps))
 
 
 def _idle(first: Trial, defs: dict[str, Def], many: int) -> list[KernelEstimate]:

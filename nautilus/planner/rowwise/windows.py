@@ -31,7 +31,7 @@ from math import gcd, prod
 
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Load, Param, Var, free_vars, loads, walk
-from nautilus.core.index.linear import divided, linear, linear_parts
+from nautilus.core.index.linear import Linear, divided, linear, linear_parts
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, WarpPlan
@@ -58,6 +58,7 @@ MEMBERS = 4  # results of a window that are contiguous, at most, such as those o
 NEIGHBOURS = 4  # results of a thread along an axis, whose windows overlap
 HELD, HELD_RESULTS = 512, 64  # terms of the windows of one thread along vectors, and results
 HELD_APART = 128  # terms of those that have no element in common
+OVERLAPS = 2  # neighbouring windows that have each element, on average and at least, where they step over some
 SHARING = 4  # neighbouring windows that have an element, at least
 SMALL = 8  # an operand of less than 1 / SMALL of the largest one may be read in parts of sectors
 RUNNING = 8  # terms, at least, as which running results of a thread count: they have registers in all steps
@@ -269,7 +270,7 @@ def _together(defs: Sequence[Def], order: Sequence[str], line: str | None) -> in
     reduced = {a.name: nominal(a.extent) for d in defs for a in d.red}
     moved = [(e, form) for ld in reads for e in ld.index for form in linear_parts(e)]
     moved = [(e, form) for e, form in moved if any(form.slope(x) for x in reduced)]
-    sliding = {x for e, form in moved for x in free_vars(e) - reduced.keys() if abs(form.slope(x)) == 1}
+    sliding = {x for e, form in moved for x in free_vars(e) - reduced.keys() if _is_shared(form, x, reduced)}
     if not order or order[0] not in sliding:
         return 1
     terms = {x: n for x, n in reduced.items() if x != line}
@@ -278,16 +279,27 @@ def _together(defs: Sequence[Def], order: Sequence[str], line: str | None) -> in
     return NEIGHBOURS * (NEIGHBOURS if more and held <= ELEMENTS else 1)
 
 
+def _is_shared(form: Linear, position: str, reduced: Mapping[str, int]) -> bool:
+    """Whether windows at neighbouring places of ``position`` have many elements in common, as ``form`` moves them."""
+    step, terms = abs(form.slope(position)), {0}
+    for x, n in reduced.items():
+        if form.slope(x) and len(terms) * n <= MOST_TERMS:
+            terms = {first + form.slope(x) * k for first in terms for k in range(n)}
+    distinct = {first + step * k for first in terms for k in range(NEIGHBOURS)}
+    return step == 1 or (step > 0 and OVERLAPS * len(distinct) <= NEIGHBOURS * len(terms))
+
+
 def _elements(ld: Load, position: str, terms: Mapping[str, int]) -> int:
     """Elements that ``ld`` reads for :data:`NEIGHBOURS` neighbouring windows along ``position``; 0 if it has none.
 
     ``terms``: of a window.
     """
     along = [free_vars(e) & terms.keys() for e in ld.index if position in free_vars(e)]
+    steps = [abs(form.slope(position)) for e in ld.index for form in linear_parts(e)]
     inside = frozenset[str]().union(*along)
     whole = prod(terms[x] for x in free_vars(ld) & terms.keys())
     last = prod(terms[x] for x in inside)
-    return whole // last * (NEIGHBOURS + last - 1) if inside else 0
+    return whole // last * ((NEIGHBOURS - 1) * max(1, *steps) + last) if inside else 0
 
 
 def vectors_of(defs: Sequence[Def], extents: Mapping[str, int]) -> Vectors | None:

@@ -29,6 +29,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.analysis.masking import certainly_in_range
+from nautilus.scalar.analysis.ranges.precision import SHORT
 from nautilus.scalar.analysis.ranges.window_places import Places, window_places
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import equal_temp, find_defs, fresh_name, put_defs
@@ -103,10 +104,18 @@ def _dtype(factor: Expr, other: Expr, in_parts: bool) -> DType | None:
 
     ``other``: the factor beside it, with which a tensor of another type becomes one of f32.
     """
+    own, beside, tensor = _rounded(factor), _rounded(other), strip_conversions(factor)
+    if own is not None or not isinstance(factor, Op) or factor.dtype is not DType.F32:
+        return own
+    if beside is not None and isinstance(tensor, Load):  # 16 bits hold a tensor of 8 exactly
+        return beside if tensor.dtype in SHORT else None
+    wide = not isinstance(tensor, Load) or strip_conversions(other).dtype is DType.F32
+    return DType.F32 if in_parts and wide else None
+
+
+def _rounded(factor: Expr) -> DType | None:
+    """The type of 16 bits to which ``factor`` is rounded; None where it is none."""
     match factor:
         case Op(op="cast", args=(Op(op="narrow" | "cast", dtype=dtype),)) if dtype.is_half:
             return dtype
-        case Op(dtype=DType.F32) if in_parts:
-            tensor = isinstance(strip_conversions(factor), Load)
-            return DType.F32 if not tensor or strip_conversions(other).dtype is DType.F32 else None
     return None

@@ -68,6 +68,15 @@ def test_a_long_reduction_with_few_blocks_is_split_where_that_is_faster(text: st
     assert slow is not None and slow.schedule.splits == whole.schedule.splits
 
 
+def test_two_blocks_of_few_warps_do_not_fill_a_multiprocessor() -> None:
+    """300 blocks have two warps each."""
+    text = "dim Q = 300, C = 8, N = 32768\ninput X: f16[N, Q, C]\ninput G: f16[N, Q, C]\noutput D: f32[Q, C, C]\n"
+    best = split_choice.choose(
+        program(f"{text}D[q, k, c] = sum[n](G[n, q, k] * X[n, q, c])\n"), Context(schedule=Schedule())
+    )
+    assert best is not None and best.schedule.splits
+
+
 def test_a_number_of_chunks_that_larger_tiles_make_useless_does_not_end_the_search() -> None:
     """Four chunks of pairs have squares of twice the rows, so as many blocks as two; eight fill the GPU."""
     text = "dim N = 2048, M = 16384, D = 64\ninput Q: f32[N, D], X: f32[M, D]\noutput y: f32[N]\n"

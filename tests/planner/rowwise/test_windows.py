@@ -175,6 +175,18 @@ def test_a_thread_has_as_many_results_as_registers_hold_windows(reduction: str, 
     assert prod(a.tile for a in plan.axes if a.role == "grid") == 32 * held * prod(plan.mapping.warps)
 
 
+@pytest.mark.parametrize(
+    ("term", "several"),
+    [("sum[t: 64](X[b, 4 * m + t])", True), ("max[t: 16](X[b, 2 * m + 3 * t])", False)],  # few are in two windows
+)
+def test_a_thread_has_neighbours_whose_windows_step_over_few_of_their_elements(term: str, several: bool) -> None:
+    text = f"input X: f32[8, 5000]\noutput Y: f32[8, 1024]\nY[b, m: 1024] = {term}\n"
+    plan = plan_of(compiled(text))
+    assert isinstance(plan.mapping, WarpPlan)
+    results = prod(a.tile for a in plan.axes if a.role == "grid") // (32 * prod(plan.mapping.warps))
+    assert (results >= 4) == several
+
+
 BAND = """
     input D: f32[4096, 9], X: f32[2, 4104]
     output Y: f32[2, 4096]

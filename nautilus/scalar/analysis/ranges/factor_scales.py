@@ -8,15 +8,17 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads
+from nautilus.core.expr.conditions import conjunction, conjuncts
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import factors, product_of
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.groups import over_groups, quotients
-from nautilus.core.index.sizes import nominal
+from nautilus.core.index.simplify import TRUE, simplify
+from nautilus.core.index.sizes import at_most, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.ranges.precision import is_streamed
 from nautilus.scalar.analysis.ranges.window_places import window_places
 from nautilus.scalar.analysis.value_range import Ranges
@@ -123,6 +125,7 @@ def _of_largest(d: Def, factor: Expr, defs: Mapping[str, Def]) -> Scale | None:
     if (found := window_places(d, factor)) is not None:  # one maximum for all windows, which share elements
         d, factor = replace(d, par=found.par, red=found.red, guard=found.guard), found.element
     # A maximum without the condition would let what the condition excludes reach the result.
+    d = replace(d, guard=_needed(d, factor))
     held = frozenset() if d.guard is None else free_vars(d.guard)
     par, red = (tuple(a for a in axes if a.name in free_vars(factor) | held) for axes in (d.par, d.red))
     needed = [ld for ld in loads(factor) if _along(ld, factor, d, defs)]
@@ -141,6 +144,21 @@ def _of_largest(d: Def, factor: Expr, defs: Mapping[str, Def]) -> Scale | None:
     magnitudes = Op("select", (finite, size_of, Const(0.0, DType.F32)), DType.F32, factor.span)
     buffer = Buffer("", DType.F32, tuple(a.extent for a in par), Space.TEMP, d.span)
     return Scale(None, Def("", buffer, par, red, "max", magnitudes, d.guard, d.span), index)
+
+
+def _needed(d: Def, factor: Expr) -> Expr | None:
+    """The conditions of ``d`` without those that hold for every element of ``factor`` in the middle of other axes.
+
+    Those leave out elements for a few results, as a filter that reaches over the border of an image.  All elements
+    meet in the results in the middle, so that each of them may have one scale.
+    """
+    parts = [] if d.guard is None else list(conjuncts(d.guard))
+    axes = {a.name: size(a) for a in d.par if a.name not in free_vars(factor)}
+    middle = {name: Const(n // 2, DType.I32) for name, n in axes.items() if n is not None}
+    ranges = {a.name: (0, max(at_most(a.extent) - 1, 0)) for a in d.axes}
+    held = [c for c in parts if not loads(c) and simplify(substitute(c, middle), ranges) == TRUE]
+    needed = [c for c in parts if c not in held or not free_vars(c) & middle.keys()]
+    return conjunction(needed)
 
 
 def _scales(e: Expr, ld: Load) -> bool:

@@ -5,7 +5,9 @@ in the window.  Where both bounds move together, the reduced axis counts from th
 
     Y[b, t] sum= X[b, t - W + 1 + u]  where 0 <= t - W + 1 + u and t - W + 1 + u < N,  u < W
 
-so that the results of a block read their windows as those of a pooling or of a filter do.  A width that is known
+so that the results of a block read their windows as those of a pooling or of a filter do.  The width is the largest one
+where both ends are known functions of a result's position, as in ``i * H // P <= u < ((i + 1) * H + P - 1) // P``; the
+condition at the end then stays.  A width that is known
 only at launch is a condition ``u < W``, and the reduced axis counts from the end of the window that is known::
 
     Y[b, t] sum= X[b, t - u]  where 0 <= t - u and u < W,  u < N
@@ -24,9 +26,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
 
+import numpy as np
+
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Param, Var, free_vars, loads, substitute
+from nautilus.core.expr.evaluate import evaluate
+from nautilus.core.expr.nodes import Axis, Expr, Param, Var, free_vars, loads, substitute, walk
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.alternatives import alternatives
 from nautilus.core.index.linear import Linear, build
@@ -38,6 +43,7 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, put_defs
 
+MOST = 1 << 16  # positions at which the ends of windows are compared
 PART = 4  # least quotient of the lengths of an axis and of the window
 
 
@@ -109,23 +115,36 @@ def _window(d: Def, axis: str) -> _Window | None:
     parts = [(c, tuple(_forms(c))) for c in (() if d.guard is None else conjuncts(d.guard))]
     lows = [(f, Linear({}, 0) - f.without(Var(axis))) for _, forms in parts for f in forms if f.slope(axis) == 1]
     highs = [(f, f.without(Var(axis))) for _, forms in parts for f in forms if f.slope(axis) == -1]
-    best: tuple[int, Linear, Linear, Linear] | None = None
+    best: tuple[int, tuple[Linear, ...], Linear] | None = None
     for low, first in lows:
         for high, last in highs:
             between = last - first
+            width = _largest(d, between)
             moves = first.terms and not any(axis in free_vars(a) for a in first.terms)
-            if moves and not between.terms and between.const >= 0 and (best is None or between.const < best[0]):
-                best = between.const, low, high, first
+            if moves and width is not None and width >= 0 and (best is None or width < best[0]):
+                best = width, (low,) if between.terms else (low, high), first
     if best is None:
         return None
-    width, low, high, first = best
+    width, held, first = best
     rest: list[Expr] = []
     for c, forms in parts:
-        if low not in forms and high not in forms:
+        if not any(f in forms for f in held):
             rest.append(c)
         else:
-            rest += [calc("le", integer(0), build(f, DType.I32)) for f in forms if f not in (low, high)]
+            rest += [calc("le", integer(0), build(f, DType.I32)) for f in forms if f not in held]
     return _Window(first, width + 1, tuple(rest))
+
+
+def _largest(d: Def, between: Linear) -> int | None:
+    """The largest value of ``between`` over the results of ``d``; None unless it is that of one axis at most."""
+    if not between.terms:
+        return between.const
+    e = build(between, DType.I32)
+    axes = [a for a in d.par if a.name in free_vars(e)]
+    count = size(axes[0]) if len(axes) == 1 and len(free_vars(e)) == 1 else None
+    if count is None or count > MOST or loads(e) or any(isinstance(n, Param) for n in walk(e)):
+        return None
+    return int(np.max(evaluate(e, {axes[0].name: np.arange(count, dtype=np.int64)})))
 
 
 def _launched(d: Def, axis: Axis) -> _Window | None:

@@ -97,7 +97,7 @@ def _place(program: Program, d: Def, ld: Load, own: frozenset[str]) -> int | Non
     summed = {a.name for a in d.red}
     last = linear(ld.index[-1])
     along = [x for x in summed if last.slope(x)]
-    if len(along) != 1 or abs(last.slope(along[0])) != 1 or not free_vars(ld.index[-1]) & own:
+    if len(along) != 1 or not free_vars(ld.index[-1]) & own:
         return None
     alone = [
         n
