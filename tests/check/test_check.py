@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nautilus.check import check as check_module
+from nautilus.check import levels
+from nautilus.check.inputs import InputSet
 from nautilus.check.report import Outcome, Report
 from nautilus.check.run import check_spec
 from nautilus.cli.main import main
 from nautilus.core.errors import DiagnosticError
+from nautilus.core.types import DType
 from nautilus.driver import Request, Result, compile_checked, compile_file
 from nautilus.passes import loading
 from nautilus.passes.manager import Instrument
@@ -272,3 +277,25 @@ def test_the_declared_sizes_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(check_module, "compile_checked", counted)
     assert checked(ROWS, "random").ok
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("dtype", [DType.I32, DType.F32])
+@pytest.mark.parametrize("grows", [False, True])
+def test_an_output_behind_one_that_is_not_compared_is_compared(
+    dtype: DType, grows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ties, or errors that grow beyond any bound, decide about the first one."""
+    monkeypatch.setattr(levels, "output_types", lambda _: [("Y", dtype), ("Z", dtype)])
+    told: list[str] = []
+    check: Any = SimpleNamespace(
+        tied=lambda name, _: name == "Y" and not grows,
+        bounds={"Y": SimpleNamespace(grows=grows)},
+        differs_exactly=lambda name, got, want, _: None if np.array_equal(got, want) else name,
+        agreed=lambda found, name, *_: told.append(name) or found is None,
+    )
+    level: Any = SimpleNamespace(module=None)
+    found = []
+    for z in (0, 1):
+        left, right = ({"Y": np.zeros(2), "Z": np.full(2, x)} for x in (0, z))
+        found.append(check_module.Check.agree(check, level, left, right, InputSet("normal", 0, {}), None, None))
+    assert found == [True, False] and told == ["Z", "Z"]

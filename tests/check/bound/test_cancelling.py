@@ -11,7 +11,7 @@ import pytest
 from nautilus.check import compare
 from nautilus.check.bound.cancelling.left_out import _ratio
 from nautilus.check.bound.cancelling.positions import unmarked
-from nautilus.check.bound.cancelling.reach import reaches_zero
+from nautilus.check.bound.cancelling.reach import Site, reaches_zero
 from nautilus.check.bound.cancelling.sites import Known, may_cancel
 from nautilus.check.bound.cancelling.tails import grows, index, median
 from nautilus.check.bound.program import rounded
@@ -293,3 +293,11 @@ def test_roundings_decide_about_computed_values_alone() -> None:
     known = Known(spec("divisor"))
     less = [parse_expr(text, params=dict.fromkeys("xy", DType.F32)) for text in ("x < y", "exp(x) < y", "y < x * x")]
     assert [*map(known.decides, less)] == [False, True, True]
+
+
+@pytest.mark.parametrize(("roundings", "decides"), [(15, False), (17, True)])
+def test_distances_with_the_error_of_a_few_roundings_are_precise(roundings: int, decides: bool) -> None:
+    s, unit = np.linspace(-1.0, 1.0, 4096), 2.0**-24
+    assert Site(s, np.abs(s) * roundings * unit, None, False, unit, 1 << 30).decides == decides
+    plain = np.full(s.shape, 16 * unit)  # the same error everywhere is a large one close to the point
+    assert Site(s, plain, None, False, unit, 1 << 30).decides

@@ -42,13 +42,14 @@ def test_a_temp_of_many_tensors_that_is_read_in_windows_stays_in_memory() -> Non
 input A: f32[Y, X], B: f32[Y, X], C: f32[Y, X], D: f32[Y, X]
 output O: f32[Y, X]
 P[y, x] = A[y, x] + B[y, x] * C[y, x] {rest}
-O[y, x] = {reader}
+Q[y, x] = A[y, x] * 2
+O[y, x] = {reader} * Q[y, x]
 """
     window = "sum[u: 3 | 0 <= y + u - 1 < Y](P[y + u - 1, x])"
     for rest, reader, names in (
-        ("- D[y, x]", window, ()),
-        ("- D[y, x]", "P[y, x] * P[y, x] - P[Y - 1 - y, x]", ("P",)),
-        ("", window, ("P",)),
+        ("- D[y, x]", window, ("Q",)),
+        ("- D[y, x]", "P[y, x] * P[y, x] - P[Y - 1 - y, x]", ("P", "Q")),
+        ("", window, ("P", "Q")),
     ):
         spec = load_text(text.format(rest=rest, reader=reader))
         p = lower(spec)

@@ -52,6 +52,12 @@ recur {
   y[b, t] = u[b, t] + (0.1 * y[b, t - 4] if t > 3 else 0) - (y[b, t - 1] / 2 if t > 0 else 0)
 }
 """,
+    "responses to an infinite state that f32 does not have": """
+dim B = 1, T = 34
+input x: f32[B, T]
+output y: f32[B, T]
+recur y[b, t] = x[b, t] - (1e-6 * y[b, t - 1] if t > 0 else 0) + (1e-8 * y[b, t - 2] if t > 1 else 0)
+""",
 }
 
 
