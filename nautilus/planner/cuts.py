@@ -56,6 +56,7 @@ WARPS = 16  # of a multiprocessor, which such a kernel needs at least
 STEPS = 4  # least loop steps of a chunk that prefetches
 ROWS = 64  # of one tile, which holds the rows of all members of a group, so that they read their operand once
 AGAIN = 1 << 26  # least elements that all members read for such a tile, which needs more chunks than a tile for each
+SHORT = 2048  # elements of a loop over terms that all results share, which few blocks end in about 10 us
 CHUNK = 1024  # least number of elements of a batch-invariant chunk
 MOST = 16  # most batch-invariant chunks
 _GAPS = {"le": 0, "lt": 1, "ge": 0, "gt": 1}  # the least difference of the greater side and the other one
@@ -303,7 +304,7 @@ def _loop(plan: KernelPlan, unified: Unified, kept: frozenset[str]) -> str | Non
     if (found := shared_segments(unified.defs)) is not None and found.axis == loop:
         return None  # a block has the terms of one row, and other blocks have the others
     grid = {a.name: _length(unified.extents[a.name]) for a in plan.axes if a.role == GRID}
-    if pairs.shared_terms(unified.defs, grid) is not None:
+    if pairs.shared_terms(unified.defs, grid, numbers=_length(unified.extents[loop]) <= SHORT) is not None:
         return None  # the results fill the GPU, and memory has few terms
     if windows.launched_axis(unified.defs, [loop]) is not None:
         return None  # the terms are as few as the width of the window

@@ -342,3 +342,11 @@ def test_multiprocessors_have_chunks_of_as_many_steps(rows: int, value: str, chu
     text += f"L = sum[n, c]({value} * Y[n, c])\n"
     found = default_splits(trials_of(Request(Path("given.naut"), "sm_90a", text=text))[0].program)
     assert {s.splits for s in found} == {chunks}
+
+
+@pytest.mark.parametrize(("bound", "cut"), [(1024, False), (65536, True)])
+def test_a_short_loop_over_terms_that_all_results_share_is_not_cut(bound: int, cut: bool) -> None:
+    """Results that differ by their positions alone, as the starts of sequences to which tokens belong."""
+    text = f"dim T = runtime, B = runtime <= {bound}\ninput start: i32[B]\noutput at: i32[T]\n"
+    text += "at[t: T] = t - max[b | start[b] <= t](start[b])\n"
+    assert bool(splits(Simplify().apply(lower(load_text(text))))) is cut

@@ -2,14 +2,15 @@
 
 A fact about fixed sizes is checked here.  A fact about numbers that are given at launch is checked by the launcher, and
 what it says of one runtime size alone becomes a part of the size: its least value, its bound and a divisor
-(:class:`~nautilus.core.expr.nodes.Param`).  A fact that reads a tensor is a promise of the caller.  The names in index
+(:class:`~nautilus.core.expr.nodes.Param`).  One about two sizes gives each of them the least value and the bound that
+follow from those of the other.  A fact that reads a tensor is a promise of the caller.  The names in index
 positions of such a fact that stand for nothing else are index variables; it holds at all of their values at which each
 read is inside of its tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import lcm
 
 from nautilus.core.expr.nodes import Axis, Load, Param, Reduce, Var, substitute, walk
@@ -29,19 +30,32 @@ _SWAPPED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "=="}
 
 
 # ---- what facts say of one size
-def note_sizes(sym: Symbols) -> None:
-    """Record bounds and divisors of single dims; facts of other forms are left out."""
-    for statement in sym.assumes:
-        if any(sym.dims[n.id].device for n in _names(statement.fact) if n.id in sym.dims):
-            continue
-        for left, op, right in _comparisons(statement.fact):
-            _note(sym, left, op, right)
-            if op in _SWAPPED:
-                _note(sym, right, _SWAPPED[op], left)
+def note_sizes(sym: Symbols, assumed: int = 0) -> None:
+    """Record ranges and divisors of runtime sizes; facts of other forms are left out.
+
+    The last ``assumed`` facts are those of a variant, about single sizes.  What they say of others is left out: the
+    launcher, which chooses the variant, compares these sizes alone.
+    """
+    own = len(sym.assumes) - assumed
+    facts = [s.fact for s in sym.assumes]
+    _note_each(sym, facts[:own])
+    _note_pairs(sym, facts[:own])
+    _note_each(sym, facts[own:])
     for name, dim in sym.dims.items():
         most = (sym.bounds.get(name) or MAX_DIM) // sym.multiples.get(name, 1) * sym.multiples.get(name, 1)
         if sym.values[name] is None and sym.least.get(name, 0) > most:
             sym.error("N0507", f"no size of '{name}' satisfies what is assumed about it", dim.span)
+
+
+def _note_each(sym: Symbols, facts: Sequence[ast.Expr]) -> None:
+    """Record what ``facts`` say of single sizes by numbers."""
+    for fact in facts:
+        if any(sym.dims[n.id].device for n in _names(fact) if n.id in sym.dims):
+            continue
+        for left, op, right in _comparisons(fact):
+            _note(sym, left, op, right)
+            if op in _SWAPPED:
+                _note(sym, right, _SWAPPED[op], left)
 
 
 def _comparisons(fact: ast.Expr) -> Iterator[tuple[ast.Expr, str, ast.Expr]]:
@@ -58,14 +72,48 @@ def _note(sym: Symbols, left: ast.Expr, op: str, right: ast.Expr) -> None:
     n = _number(sym, right)
     match left:
         case ast.Name(id=name) if name in sym.dims and n is not None:
-            if op in (">=", ">", "=="):
-                sym.least[name] = max(sym.least.get(name, 0), n + (op == ">"))
-            if op in ("<=", "<", "==") and n - (op == "<") > 0:
-                sym.bounds[name] = min(sym.bounds.get(name) or MAX_DIM, n - (op == "<"))
+            _narrow(sym, name, op, n, n)
         case ast.Chain(ops=("%",), args=(ast.Name(id=name), by)) if name in sym.dims and n == 0 and op == "==":
             divisor = _number(sym, by)
             if divisor is not None and 0 < divisor <= MAX_DIM:
                 sym.multiples[name] = lcm(sym.multiples.get(name, 1), divisor)
+
+
+def _narrow(sym: Symbols, name: str, op: str, low: int, high: int) -> None:
+    """Record ``name op n`` for a number ``n`` between ``low`` and ``high``."""
+    if op in (">=", ">", "=="):
+        sym.least[name] = max(sym.least.get(name, 0), low + (op == ">"))
+    if op in ("<=", "<", "==") and high - (op == "<") > 0:
+        sym.bounds[name] = min(sym.bounds.get(name) or MAX_DIM, high - (op == "<"))
+
+
+def _note_pairs(sym: Symbols, facts: Sequence[ast.Expr]) -> None:
+    """Record what a fact about two sizes, as ``B1 == B + 1`` or ``M <= N``, says of each by the range of the other.
+
+    A fact may narrow the range that an earlier one needs, so there are as many rounds as sizes.
+    """
+    found = list[tuple[str, str, str, int]]()  # size, comparison, another size, and what is added to that
+    for left, op, right in (c for fact in facts for c in _comparisons(fact) if c[1] in _SWAPPED):
+        (a, plus), (b, more) = _moved(sym, left), _moved(sym, right)
+        if a is not None and b is not None and a != b:
+            found += [(a, op, b, more - plus), (b, _SWAPPED[op], a, plus - more)]
+    found = [f for f in found if not (sym.dims[f[0]].device or sym.dims[f[2]].device)]
+    for _ in sym.dims if found else ():
+        for a, op, b, by in found:
+            most = sym.bounds.get(b)  # without a bound, only the least value of the other size is known
+            _narrow(sym, a, op, sym.least.get(b, 0) + by, 0 if most is None else min(most + by, MAX_DIM))
+
+
+def _moved(sym: Symbols, e: ast.Expr) -> tuple[str | None, int]:
+    """The runtime size that ``e`` adds a number to, and the number; None for another expression."""
+    match e:
+        case ast.Name(id=name) if name in sym.dims and sym.values.get(name) is None:
+            return name, 0
+        case ast.Chain(ops=("+" | "-" as op,), args=(ast.Name(id=name), by)):
+            n = _number(sym, by)
+            if name in sym.dims and sym.values.get(name) is None and n is not None:
+                return name, n if op == "+" else -n
+    return None, 0
 
 
 def _number(sym: Symbols, e: ast.Expr) -> int | None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -119,7 +120,8 @@ def _analysed(
 ) -> Analysis:  # fmt: skip
     if any(e.span.line == 0 for e in program.errors):  # the file itself could not be read
         return Analysis(program, tuple(program.errors))
-    sym = collect([*program.statements, *facts_of(assumed)], prelude(), dims, keep_runtime, note_sizes)
+    noted = partial(note_sizes, assumed=len(assumed))
+    sym = collect([*program.statements, *facts_of(assumed)], prelude(), dims, keep_runtime, noted)
     facts = assumptions(sym)
     found = _definitions(sym, facts)
     strides = {name: _strides(sym, decl, unaligned) for name, decl in sym.decls.items()}

@@ -106,11 +106,12 @@ def reduced_pair(
 
 
 def shared_terms(
-    defs: Sequence[Def], grid: Mapping[str, int], chunks: Collection[str] = ()
+    defs: Sequence[Def], grid: Mapping[str, int], chunks: Collection[str] = (), numbers: bool = False
 ) -> tuple[str, int] | None:  # fmt: skip
     """The axis of results that have the same terms, and the results of a block; None without them.
 
-    ``grid``: extents of the axes of all results; ``chunks``: those among them that number chunks of the terms.
+    ``grid``: extents of the axes of all results; ``chunks``: those among them that number chunks of the terms;
+    ``numbers``: results may also differ by their positions alone, as in ``max[b | start[b] <= t](start[b])``.
     """
     reduced = {a.name for d in defs for a in d.red}
     column = defs[-1].par[-1].name if defs[-1].par else ""
@@ -122,6 +123,9 @@ def shared_terms(
     names = {d.name for d in defs}
     (terms,) = reduced
     operands = [free_vars(ld) for d in defs for ld in d.reads() if ld.buffer not in names]
+    if numbers:
+        found_in = (positions(e) for d in defs for e in (d.value, *conjuncts(d.guard)))
+        operands += [frozenset((column,))] if any(column in x for x in found_in) else []
     conditions = [c for d in defs for c in conjuncts(d.guard) if free_vars(c).isdisjoint(chunks)]
     bounded = any(terms in positions(c) for c in conditions)  # as the terms of segments are
     return (column, found) if _apart(operands, column, terms) and not bounded else None

@@ -202,6 +202,21 @@ def test_an_index_of_a_fact_may_have_the_name_of_a_tensor_with_axes() -> None:
         load_text(text.format("p", "p[b, 0]"))
 
 
+def test_a_fact_about_two_sizes_bounds_each_by_the_other() -> None:
+    """The fact of a variant is about one size alone, because the launcher compares no others."""
+    text = (
+        "dim B = runtime <= 1024, B1 = runtime, M = runtime <= 50, N = runtime <= 20, T = runtime\n"
+        "assume M <= N and T - 2 > B1\nassume B1 == B + 1 and N >= 3\n"
+        "input p: i32[B1], X: f32[M, N], Y: f32[T, B]\noutput O: f32[M]\nO[i] = sum[j](X[i, j]) + p[0] + Y[0, 0]\n"
+    )
+    ranges = {d.name: (d.least, d.bound) for d in load_text(text).dims}
+    assert ranges == {"B": (0, 1024), "B1": (1, 1025), "M": (0, 20), "N": (3, 20), "T": (4, None)}
+    variant = {d.name: d.bound for d in load_text(text, assumed=["B <= 16"]).dims}
+    assert (variant["B"], variant["B1"]) == (16, 1025)
+    with pytest.raises(DiagnosticError, match="no size of 'M' satisfies"):
+        load_text(text.replace("N >= 3", "M >= 21"))
+
+
 def test_a_definition_may_have_more_elements_than_a_tensor() -> None:
     """Scores of 64 sequences of 131072 positions at most, which no kernel stores."""
     text = (
