@@ -243,7 +243,7 @@ SIZES = {
             "larger M=272 N=400",
             "larger M=528 N=656",
             "larger M=400 N=528",
-            "large M=64 N=64",
+            "large M=2992 N=3000",
         ),
     ),
 }
