@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 
-from tests.mutants.campaign import campaign
+from tests.mutants.campaign import SECONDS, campaign
 from tests.mutants.judge import OPEN, VERDICTS, judge
 from tests.mutants.mutations import mutants
 from tests.mutants.programs import Program, shipped, variants
@@ -53,11 +53,13 @@ def run(programs: Iterable[Program]) -> dict[str, Counter[str]]:
     return counts
 
 
-def in_processes(paths: Iterable[Path], out: Path, jobs: int, seconds: float) -> dict[str, Counter[str]]:
+def in_processes(
+    paths: Iterable[Path], out: Path, jobs: int, seconds: float, each: int
+) -> dict[str, Counter[str]]:  # fmt: skip
     """Verdicts by kind of mutant, of all mutants with a line in ``out``; prints what is not detected."""
     os.environ["OMP_NUM_THREADS"] = "1"  # read when a process imports numpy
     counts: dict[str, Counter[str]] = {}
-    for row in campaign(paths, out, jobs, SEEDS, seconds):
+    for row in campaign(paths, out, jobs, SEEDS, seconds, each):
         counts.setdefault(row["kind"], Counter())[row["by"]] += 1
         if row["by"] not in VERDICTS or row["by"] in OPEN:
             print(f"  {row['by']}: {row['program']}: {row['kind']}: {row.get('text', row['reason'])}", flush=True)
@@ -69,12 +71,13 @@ def in_processes(paths: Iterable[Path], out: Path, jobs: int, seconds: float) ->
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Processes for all specs of the repository.")
 @click.option("--spec", "more", multiple=True, type=click.Path(path_type=Path), help="With --jobs: a spec beside them.")
 @click.option("--seconds", type=float, default=inf, help="With --jobs: begin nothing new after this time.")
+@click.option("--each", type=click.IntRange(min=1), default=SECONDS, help="With --jobs: seconds of a mutant.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/mutants.jsonl"), help="With --jobs: results.")
-def main(words: tuple[str, ...], jobs: int, more: tuple[Path, ...], seconds: float, out: Path) -> None:
+def main(words: tuple[str, ...], jobs: int, more: tuple[Path, ...], seconds: float, each: int, out: Path) -> None:
     """Print the table of results."""
     if jobs:
         paths = [p for p in (*SPECS, *MORE) if not words or any(w in str(p) for w in words)]
-        counts = in_processes([*paths, *more], out, jobs, seconds)
+        counts = in_processes([*paths, *more], out, jobs, seconds, each)
     else:
         counts = run(wanted(words))
     columns = [*VERDICTS, *sorted({v for found in counts.values() for v in found} - set(VERDICTS))]

@@ -27,7 +27,7 @@ from tests.mutants.judge import Verdict, judge
 from tests.mutants.mutations import mutants
 from tests.mutants.programs import ARCHES, Program, at_small_sizes
 
-_SECONDS = 60  # of a mutant
+SECONDS = 60  # of a mutant
 _COMPILE = 200  # seconds of a kernel
 _TOGETHER = 4  # mutants that a process tries at a time
 Named = tuple[str, str]  # key and kind of a mutant
@@ -52,14 +52,17 @@ def kept(path: str, arch: str, folder: str) -> Kept:
     return Kept(name, str(file), tuple((" | ".join((arch[:5], *m.key)), m.kind) for m in mutants(program.module)))
 
 
-def judged(file: str, chosen: Sequence[int], seeds: range) -> list[tuple[int, Verdict, str]]:
-    """The verdicts on the mutants with the numbers ``chosen`` of a kept kernel, and the texts of the changed ops."""
+def judged(file: str, chosen: Sequence[int], seeds: range, each: int) -> list[tuple[int, Verdict, str]]:
+    """The verdicts on the mutants with the numbers ``chosen`` of a kept kernel, and the texts of the changed ops.
+
+    One that takes more than ``each`` seconds is slow.
+    """
     program: Program = pickle.loads(Path(file).read_bytes())  # written by `kept` in this run
     out = []
     for n, m in enumerate(mutants(program.module)):
         if n in chosen:
             try:
-                with limit(_SECONDS):
+                with limit(each):
                     out.append((n, judge(program, m, seeds), m.text))
             except TimeoutError:
                 out.append((n, Verdict("slow"), m.text))
@@ -67,7 +70,7 @@ def judged(file: str, chosen: Sequence[int], seeds: range) -> list[tuple[int, Ve
 
 
 def campaign(
-    paths: Iterable[Path], out: Path, jobs: int, seeds: range, seconds: float = inf
+    paths: Iterable[Path], out: Path, jobs: int, seeds: range, seconds: float = inf, each: int = SECONDS
 ) -> Iterator[Mapping[str, Any]]:
     """The line of each mutant of the specs at ``paths``, those of earlier calls first."""
     end = time.monotonic() + seconds
@@ -99,7 +102,7 @@ def campaign(
                 (first, _), *_ = todo
                 together = tuple(islice((n for k, n in todo if k is first), _TOGETHER))
                 todo = [x for x in todo if x[0] is not first or x[1] not in together]
-                pending[pool.submit(judged, first.file, together, seeds)] = (first, together)
+                pending[pool.submit(judged, first.file, together, seeds, each)] = (first, together)
         for future in (*made, *pending):
             future.cancel()
         running = list(pool._processes.values()) if made or pending else []  # a pool forgets them when it shuts down
