@@ -37,6 +37,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -285,12 +286,19 @@ def printed(case: Case, module: Any) -> str:
 
 def check_case(case: Case) -> None:
     """Run one case. Raises AssertionError where it does not hold."""
+    with constants_of(case):
+        _check(case)
+
+
+@contextmanager
+def constants_of(case: Case) -> Iterator[None]:
+    """The constants of the package are those that ``case`` names."""
     with pytest.MonkeyPatch.context() as patch:
         for line in case.all("CONSTANT"):
             place, _, value = line.partition(" ")
             module, _, name = place.partition(":")
             patch.setattr(import_module(f"nautilus.{module}"), name, json.loads(value))
-        _check(case)
+        yield
 
 
 def _check(case: Case) -> None:

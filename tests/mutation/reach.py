@@ -24,7 +24,7 @@ from tests.mutation.sites import ROOT
 #: the tests of the rooms that are mutated, and those that run the compiler from end to end
 FOLDERS = (
     "core", "scalar", "vr_tile", "ma_tile", "cuda", "check", "planner", "mutants",
-    "cost", "passes", "endtoend", "simulation", "remarks", "frontend", "cli",
+    "cost", "passes", "endtoend", "simulation", "remarks", "frontend", "cli", "altered",
 )  # fmt: skip
 FILES = ("test_driver.py", "tune/database/test_shipped_kernels.py")
 #: arguments of pytest: output is not captured, because processes that are forked would share its file
