@@ -53,10 +53,10 @@ recur {
 }
 """,
     "responses to an infinite state that f32 does not have": """
-dim B = 1, T = 34
+dim B = 12, T = 34
 input x: f32[B, T]
 output y: f32[B, T]
-recur y[b, t] = x[b, t] - (1e-6 * y[b, t - 1] if t > 0 else 0) + (1e-8 * y[b, t - 2] if t > 1 else 0)
+recur y[b, t] = x[b, t] + (1e-6 * y[b, t - 1] if t > 0 else 0) + (1e-8 * y[b, t - 2] if t > 1 else 0)
 """,
 }
 
