@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
 
-from nautilus.core.expr.nodes import Load, Op, free_vars, loads
+from nautilus.core.expr.nodes import Expr, Load, Op, free_vars, loads
 from nautilus.core.expr.products import strip_conversions
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.index.groups import count_elements, quotients
@@ -191,7 +191,12 @@ def _is_computed(d: Def, column: str) -> bool:
     """Whether the operand with the columns is computed, as from words or by a table."""
     value = matrix_part(d)
     sides = [strip_conversions(e) for e in value.args] if isinstance(value, Op) else []
-    return any(column in free_vars(e) and not isinstance(e, Load) for e in sides)
+    red = {a.name for a in d.red}
+
+    def is_loaded(e: Expr) -> bool:
+        return isinstance(e, Load) and not any(loads(i) and free_vars(i) & red for i in e.index)
+
+    return any(column in free_vars(e) and not is_loaded(e) for e in sides)
 
 
 def _candidates(shape: _Shape, target: Limits) -> Iterator[tuple[float, Cut]]:

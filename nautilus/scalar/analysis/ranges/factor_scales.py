@@ -18,7 +18,7 @@ from nautilus.core.index.sizes import at_most, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.analysis.ranges.precision import is_streamed
 from nautilus.scalar.analysis.ranges.window_places import window_places
 from nautilus.scalar.analysis.value_range import Ranges
@@ -29,6 +29,7 @@ _TOP = 2.0**14  # a scaled factor of f16 is below twice this
 _SMALL = 512.0  # the largest magnitude of probabilities, integers of 8 bits and f8e4m3, that a scale need not know
 _LARGE = 2.0**17  # the same beside scales of a streamed factor: of a 16-bit number, or of a difference of two
 _SHARE = 16  # elements of a streamed factor for each of its scales, and scales for each maximum of them
+_STORED = 256  # results that use an element of a factor which is stored
 _DEPTH = 16  # definitions that are followed from one to the next
 
 
@@ -73,11 +74,23 @@ def scale_of(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale
     if shift <= _MOST_SHIFT:
         return Scale(2.0**shift)
     streamed = is_streamed(d, factor)
-    part, small = (_shared if streamed else _unbounded)(d, factor, defs)
+    part, small = _shared(d, factor, defs) if streamed else _unbounded(d, factor, defs)
+    if part is None and not streamed and _is_table(factor, d):
+        part, small = _shared(d, factor, defs)
     found = None if part is None else _of_largest(d, part, defs)
     if found is not None:
         return replace(found, part=part, top=_TOP / small)
     return None if streamed else _of_largest(d, factor, defs)
+
+
+def _is_table(factor: Expr, d: Def) -> bool:
+    """Whether ``factor`` has elements of a table at places that tensors give for each term, and many results use it.
+
+    A maximum of the elements would need as many loads as the kernel that stores them (``store-operands``).
+    """
+    red = {a.name for a in d.red}
+    uses = points(a for a in d.par if a.name not in free_vars(factor))
+    return uses >= _STORED and any(loads(e) and free_vars(e) & red for ld in loads(factor) for e in ld.index)
 
 
 def _shared(d: Def, factor: Expr, defs: Mapping[str, Def]) -> tuple[Expr | None, float]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, free_vars, loads
+from nautilus.core.expr.products import strip_lossless_conversions
 from nautilus.core.index.groups import over_groups
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import FORMATS, DType
@@ -18,6 +19,7 @@ SHORT = frozenset({DType.I8, DType.U8, *(d for d in DType if d.is_float8)})
 #: Types of at most 16 bits that are operands of matrix units.
 NARROW = SHORT | {d for d in DType if d.is_half}
 FEW, MANY = 32, 1 << 20  # results that use an element which is loaded for them alone, and elements of such a factor
+_SMALLEST, _LARGEST = -14, 15  # exponents of normal numbers that f16 and bf16 have
 _DEPTH = 8
 
 
@@ -60,6 +62,18 @@ def significant_bits(e: Expr) -> int:
             most = 1
     multiple = _multiple(e)
     return most if multiple is None else min(most, max(math.frexp(multiple[1])[1] - multiple[0], 1))
+
+
+def is_held(e: Expr, dtype: DType) -> bool:
+    """Whether ``dtype``, of 16-bit floats, holds the number ``e`` exactly, as it holds integers of few bits."""
+    inner = strip_lossless_conversions(e)
+    if isinstance(inner, Load):
+        return inner.dtype in SHORT
+    found = _multiple(e)
+    if found is None:
+        return False
+    unit, most = found
+    return unit >= _SMALLEST and most <= 2.0 ** min(unit + dtype.mantissa + 1, _LARGEST)
 
 
 def _multiple(e: Expr) -> tuple[int, float] | None:

@@ -5,6 +5,13 @@ within a group, and VR-tile IR multiplies the sum of a step by the scale (``scal
 ``narrow`` leaves such a product alone, because its operands are tensors as they are.  Over the reals, multiplication is
 commutative and associative.
 
+A factor of few bits beside a tensor of 16 bits is one of that type, which holds it exactly.  The scales of its groups
+are those of sums then, where few results use an element
+(:mod:`nautilus.scalar.analysis.contractions.scales`)::
+
+    sum[k](X[i, k] * ((Q[k, j] - 8) * s[k // 128, j]))
+        = sum[k](X[i, k] * narrow<f16>(Q[k, j] - 8) * s[k // 128, j])
+
 A large computed factor may be a difference, such as that of a number of few bits and the zero point of its group.  If
 few results use an element of it, the sum becomes one sum for each group::
 
@@ -44,9 +51,9 @@ from nautilus.core.index.simplify import simplify
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import BYTES, DType
-from nautilus.scalar.analysis.contractions.scales import scaled_product
+from nautilus.scalar.analysis.contractions.scales import ScaledProduct, operand_type, scaled_product
 from nautilus.scalar.analysis.definitions import Def, size
-from nautilus.scalar.analysis.ranges.precision import is_streamed
+from nautilus.scalar.analysis.ranges.precision import is_held, is_streamed
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
@@ -83,13 +90,34 @@ _PROOF = "multiplication is commutative and associative"
 
 def _separated(d: Def) -> Expr | None:
     """The element of ``d`` in that form, the tensor with the last axis of the result second; None where it has it."""
-    found = scaled_product(d)
+    found = scaled_product(d) or _of_few_bits(d)
     if found is None:
         return None
     last, (a, b) = d.par[-1].name, found.product.args
     if last in free_vars(a) and last not in free_vars(b):
         found = replace(found, product=replace(found.product, args=(b, a)))
     return None if found.element == d.value else found.element
+
+
+def _of_few_bits(d: Def) -> ScaledProduct | None:
+    """``d`` as a product of a 16-bit tensor, a computed factor that has this type, and scales; None for another sum."""
+    parts = factors(d.value)
+    if d.op != "sum" or d.value.dtype is not DType.F32 or len(d.red) != 1 or len(parts) > MOST_FACTORS:
+        return None
+    (axis,) = d.red
+    scales = [p for p in parts if (q := quotients(p, axis.name)) and 0 not in q]
+    rest = [p for p in parts if p not in scales]
+    for pair in two_sides(rest, [a.name for a in d.par], [axis.name]) if scales else ():
+        for n in (0, 1):
+            tensor, factor = pair[n], pair[1 - n]
+            dtype = operand_type(tensor)
+            if dtype is None or not dtype.is_half or not is_held(factor, dtype):
+                continue
+            made = Op("cast", (Op("narrow", (factor,), dtype, factor.span),), DType.F32, factor.span)
+            found = scaled_product(replace(d, value=product_of([tensor, made, *scales])))
+            if found is not None:
+                return found
+    return None
 
 
 MOST_GROUPS, LEAST_GROUP = 4, 32  # groups of a sum, each of which becomes a product, and terms of one of them
