@@ -34,7 +34,7 @@ class DType(enum.Enum):
     __hash__ = object.__hash__  # members are unique; that of Enum is a function of Python
 
     def __str__(self) -> str:
-        return self.value
+        return str(self.value)
 
     # Facts that follow from the record of the type in :data:`FORMATS`: attributes, because they are read very often.
     bits: int  # storage width (``tf32`` is stored as 32, ``bool`` as 8)

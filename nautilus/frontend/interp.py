@@ -295,8 +295,7 @@ class Evaluator:
 
     def value(self, e: Expr) -> Value:
         """The value of ``e`` over the current ranges of its free variables."""
-        found = self.memo.get(id(e))
-        if found is None:
+        if (found := self.memo.get(id(e))) is None:
             found = self.memo[id(e)] = self.compute(e)
         return found
 
