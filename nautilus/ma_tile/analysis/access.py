@@ -246,6 +246,15 @@ def contiguous_axis(buffer: Buffer, index: tuple[Expr, ...], axes: tuple[str, ..
     return None
 
 
+def is_contiguous(buffer: Buffer, index: tuple[Expr, ...], axis: str) -> bool:
+    """Whether all neighbouring positions along ``axis`` are neighbouring elements in memory.
+
+    Those of an axis with the pixels of a box are so in parts: ``(p // 8 * 56 + p % 8)`` moves by one within a row.
+    """
+    form = offset(buffer, index)
+    return form.slope(axis) == 1 and not any(axis in free_vars(a) for a in form.terms if not isinstance(a, Var))
+
+
 def key_dimensions(buffer: Buffer, index: tuple[Expr, ...], axes: Iterable[str]) -> tuple[int, ...]:
     """The extents of the dimensions from the first one on that fragments decide about; () where one is not known.
 

@@ -9,7 +9,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.atomics import is_exact
 from nautilus.core.expr.nodes import free_vars, refs
 from nautilus.core.tiles import TileType
-from nautilus.ma_tile.analysis.access import contiguous_axis, key_dimensions
+from nautilus.ma_tile.analysis.access import is_contiguous, key_dimensions
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ForOp, GlobalStore, RowStore, walk_ops
 from nautilus.ma_tile.ir.row_store import in_rows, is_range
@@ -88,8 +88,7 @@ def st_rows(s: KernelScope, op: RowStore) -> None:
     plain = width <= 4 and row % VECTOR_BYTES == (row + stage.pad) % VECTOR_BYTES == 0 and stage.swizzle == 0
     s.need(plain and row >= 2 * VECTOR_BYTES, "rows are vectors of 16 bytes without swizzle", stage.name)
     s.need(in_rows(layout, last, VECTOR_BYTES // width), "threads have vectors of rows", f"#{op.threads} along {last}")
-    ok = contiguous_axis(buffer, op.index, t.names, {}) == last
-    s.need(ok, "rows are contiguous in the tensor", f"{op.buffer} along {last}")
+    s.need(is_contiguous(buffer, op.index, last), "rows are contiguous in the tensor", f"{op.buffer} along {last}")
     s.need(is_range(op.mask, last), "the condition holds on a range of each row", op.buffer)
 
 

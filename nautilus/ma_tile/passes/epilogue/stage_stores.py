@@ -50,7 +50,7 @@ from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
+from nautilus.ma_tile.analysis.access import contiguous_axis, is_contiguous, vector_width
 from nautilus.ma_tile.analysis.sectors import sectors
 from nautilus.ma_tile.analysis.tma_boxes import SWIZZLES
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS
@@ -286,9 +286,9 @@ def _candidates(op: GlobalStore, buffer: Buffer, m: TileAxis, n: TileAxis) -> It
 
 
 def _begins_anywhere(op: GlobalStore, buffer: Buffer, last: str) -> bool:
-    """Whether rows may begin at other places than multiples of 16 bytes."""
+    """Whether rows are contiguous and may begin at other places than multiples of 16 bytes."""
     vec = VECTOR_BYTES // buffer.dtype.bytes
-    return vector_width(buffer, op.index, None, last, vec, {}) < vec
+    return is_contiguous(buffer, op.index, last) and vector_width(buffer, op.index, None, last, vec, {}) < vec
 
 
 def _rows_anywhere(m: TileAxis, n: TileAxis, last: str, size: int) -> Iterator[_Piece]:

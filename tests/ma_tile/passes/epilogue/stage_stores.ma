@@ -29,6 +29,16 @@
 ; CHECK: %c_f16_rows = ld.shared rows_C[{{.*}}] swizzle 128 vec 1
 ; CHECK: st.global C[{{.*}}], %c_f16_rows where j % 3 < 2 vec 1
 
+; CASE: columns that are a box of an image, of which eight are contiguous
+; INPUT: product.ma
+; EDIT: output C: f16[256, 64] => output C: f16[256, 8, 9]
+; EDIT: st.global C[i0 * 128 + consumer * 64 + i, j0 * 64 + j], %c where i0 * 128 + consumer * 64 + i < 256 vec 2 => st.global C[i0 * 128 + consumer * 64 + i, j // 8, j % 8], %c where i0 * 128 + consumer * 64 + i < 256 vec 1
+; PLAN: {"mapping": {"engine": "warpgroup", "epilogue": "tma"}}
+; RUN: stage-stores
+; COMPLETE: allocate-shared, synchronize, await-copies
+; CHECK-NOT: st.rows
+; CHECK: st.global C[
+
 ; CASE: elements of one byte, in rows that are whole vectors
 ; INPUT: product.ma
 ; EDIT: output C: f16 => output C: f8e4m3
