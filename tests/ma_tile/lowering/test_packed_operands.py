@@ -19,10 +19,11 @@ Y[i, j] = sum[k](X[i, k] * ({number}))
 """
 PACKED = "{}[N, K]"
 BYTES = "u8[N, K // 2]"
-#: weights, number, group, type -> form, less, by, whether a number is subtracted, whether one multiplies
+#: weights, number, group, type -> form, less, by, whether a number is subtracted, whether one multiplies: the scales of
+#: groups of 128 beside few rows multiply sums
 CASES = {
-    "u4": (PACKED.format("u4"), "(W[j, k] - 8) * s[j, k // {g}]", 128, "f16", ("u4", 8.0, False, True)),
-    "i4": (PACKED.format("i4"), "W[j, k] * s[j, k // {g}]", 128, "bf16", ("i4", 0.0, False, True)),
+    "u4": (PACKED.format("u4"), "(W[j, k] - 8) * s[j, k // {g}]", 128, "f16", ("u4", 8.0, False, False)),
+    "i4": (PACKED.format("i4"), "W[j, k] * s[j, k // {g}]", 128, "bf16", ("i4", 0.0, False, False)),
     "f4": (PACKED.format("f4e2m1"), "W[j, k] * s[j, k // {g}]", 64, "f16", ("f4e2m1", 0.0, False, True)),
     "zero points": (
         PACKED.format("u4"),

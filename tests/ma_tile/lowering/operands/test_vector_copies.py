@@ -11,7 +11,7 @@ from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, GlobalLoad, walk_ops
 
 SCALES = """
-dim M = 16, N = 256, K = 1024
+dim M = 64, N = 256, K = 1024
 input X: bf16[M, K], W: u4[K, N], s: bf16[K // 64, N]
 output Y: bf16[M, N]
 Y[i, j] = sum[k](X[i, k] * (W[k, j] - 8) * s[k // 64, j])
