@@ -108,11 +108,11 @@ ACROSS = """
 """
 #: title -> text and definition; 140 columns are three chunks
 CHUNKS = {
-    "row": (LONG.format(n=9001, body="max[k | k <= j](X[i, k])"), 512),
+    "row": (LONG.format(n=9001, body="prod[k | k <= j](X[i, k] / 64 + 1)"), 512),
     "column": (ACROSS.format(n=140, body="sum[k | k < i and keep[k]](X[k, j])"), 64),
     "column from the end": (ACROSS.format(n=129, body="prod[k | k >= i](X[k, j] / 64 + 1 if keep[k] else 1)"), 64),
     "column, moved": (ACROSS.format(n=192, body="sum[k | k + 3 <= i](X[k, j] if keep[i] else 0)"), 64),
-    "reader": (ACROSS.format(n=193, body="exp(min[k | k <= i](X[k, j])) * X[i, j] if keep[i] else 0"), 64),
+    "reader": (ACROSS.format(n=193, body="exp(prod[k | k <= i](X[k, j] / 64 + 1)) * X[i, j] if keep[i] else 0"), 64),
 }
 
 
