@@ -41,10 +41,13 @@ from nautilus.scalar.analysis.states.scan_tile import BLOCKS, ROW, along_rows, f
 from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, expressions, extent, statements
 from nautilus.scalar.passes.recurrences.chunk_recurrences import GAIN, bounded, times
 from nautilus.scalar.rewriting import map_kernels, nest, with_body
-from nautilus.targets.memory_rates import LAUNCH
+from nautilus.targets.limits import WORD
+from nautilus.targets.memory_rates import LAUNCH, SECTOR
 
 LEAST = 64  # steps
 TURN = 1.5  # microseconds of a tile that follows another one, judged: its barriers, and the latency of memory
+#: the same where rows of a tile are a sector: H200, 16384 steps of 256 channels in 16 tiles of 1024 steps take 100 us
+NARROW = 6.2
 MASKED = 2.0  # the time of a tile of which each element has a mask, relative to another one; judged too
 
 
@@ -96,6 +99,7 @@ class ScanTiles(CertifyingPass[Program]):
         if tile.across is not None:
             columns = extent(tile.across) or 1
             blocks *= -(-columns // tile.columns)
+            turn = NARROW if tile.columns <= SECTOR // WORD else TURN
             turn *= 1.0 if columns % tile.columns == 0 else MASKED
         turns = tile.count * -(-blocks // BLOCKS)
         cut = inf if states is None or not found.length else found.cut
