@@ -103,6 +103,12 @@ CASES = {
         output V: f32[T, S]
         recur V[t, s] = E[t, s] - max[r](V[t - 1, r]) if t > 0 else E[0, s]
         """,
+    "copied rows of steps from the end, and steps that are left": """
+        dim B = 2, T = 71, D = 46
+        input a: f32[B, T, D], x: f16[B, T, D]
+        output h: f32[B, T, D]
+        recur h[b, t, d] = a[b, t, d] * h[b, t + 1, d] + x[b, t, d] if t < T - 1 else x[b, t, d]
+        """,
 }
 
 
