@@ -105,8 +105,12 @@ TABLE: dict[str, Choice] = {
     # bounds, certificates, faults
     "check/bound/test_figures.py::test_the_figure_is_as_recorded": Every(2, never=("softmax over two axes",)),
     "check/bound/test_measured.py::test_every_kind_of_inputs_is_within_the_bound": HALF,
-    "check/bound/recurrences/test_recurrent.py::test_a_result_in_f32_is_within_the_bound": Every(1, never=("lstm", "rotation")),
-    "check/bound/recurrences/test_recurrent.py::test_the_bound_of_a_delta_rule_includes_the_roundings_of_its_chunks": VALUES,
+    "check/bound/recurrences/test_recurrent.py::test_a_result_in_f32_is_within_the_bound": Every(
+        1, never=("lstm", "rotation")
+    ),
+    "check/bound/recurrences/test_recurrent.py::test_the_bound_of_a_delta_rule_includes_the_roundings_of_its_chunks": (
+        VALUES
+    ),
     "check/validate/test_faults.py::test_faults_that_change_a_result_are_refuted": HALF,
     "check/validate/test_passes.py::test_every_pass_is_proved": HALF,
     "check/test_check.py::test_a_planted_fault_is_named": HALF,

@@ -1,9 +1,9 @@
 """``copy-steps``: a warp copies the rows of later steps to shared memory, many elements with each instruction.
 
 A loop of steps (``prefetch-steps``) whose rows are contiguous across the lanes of its only warp loads 128 bytes with
-each instruction.  A warp of an H200 has about 32 loads outstanding, whatever their width: two loads and a store a step
-take 50 to 65 cycles then, also where memory has nothing else to do.  ``cp.async`` copies 16 bytes a lane, four rows of
-32 elements of f32 with each instruction, into a pipeline of stages of ``N`` steps::
+each instruction.  On an H200 two loads and a store a step take 50 to 65 cycles then, also where memory has nothing else
+to do and 16 to 64 steps are loaded ahead, as if a warp had about 32 loads outstanding.  ``cp.async`` copies 16 bytes a
+lane, four rows of 32 elements of f32 with each instruction, into a pipeline of stages of ``N`` steps::
 
     for t in 0..T carry(h):                       for s in 0..T // N carry(h):
         %x = ld.global X[b, t, d]                     cp.async steps_X[stage], X[b, (s + S - 1) * N + v, d];  cp.commit
