@@ -126,7 +126,7 @@ def _load(e: Expr) -> Load | None:
 def _is_group(ld: Load, d: Def, defs: Mapping[str, Def]) -> bool:
     """Whether ``ld`` is a sum for each point of ``d`` that only ``d`` reads."""
     inner, names = defs.get(ld.buffer), sorted(a.name for a in d.axes)
-    if inner is None or inner.op != "sum" or inner.buffer.space is not Space.TEMP:
+    if inner is None or inner.op != "sum" or inner.at is not None or inner.buffer.space is not Space.TEMP:
         return False
     if len(ld.index) != len(names) or sorted(e.name for e in ld.index if isinstance(e, Var)) != names:
         return False
