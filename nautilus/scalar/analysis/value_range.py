@@ -261,7 +261,7 @@ class Ranges:
     def _is_element(self, x: Expr, r: Expr, op: str) -> bool:
         """Whether ``r`` loads a reduction ``op`` and ``x`` is its element at some point of its domain."""
         d = self.defs.get(r.buffer) if isinstance(r, Load) else None
-        if d is None or d.op != op or not isinstance(r, Load):
+        if d is None or d.op != op or d.at is not None or not isinstance(r, Load):
             return False
         fixed = {a.name: i for a, i in zip(d.par, r.index, strict=True)}
         found: dict[str, Expr] = {}

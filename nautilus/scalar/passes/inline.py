@@ -130,8 +130,8 @@ def _size(e: Expr, memo: dict[int, int]) -> int:
 
 
 def can_inline(d: Def) -> bool:
-    """Whether ``d`` is a temp that is written everywhere by one store."""
-    return d.op is None and d.scatter is None and d.guard is None and d.buffer.space is Space.TEMP
+    """Whether ``d`` is a temp that is written everywhere by one store, at the positions of its axes."""
+    return d.op is None and d.scatter is None and d.guard is None and d.at is None and d.buffer.space is Space.TEMP
 
 
 def inline_one(program: Program, name: str, certificates: list[Certificate], seen: _Seen | None = None) -> Program:

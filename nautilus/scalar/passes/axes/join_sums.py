@@ -61,6 +61,8 @@ def inner_reduction(d: Def, defs: Mapping[str, Def]) -> Def | None:
     inner = defs[d.value.buffer]
     if inner.op != d.op or inner.buffer.space is not Space.TEMP or inner.buffer.dtype is not d.buffer.dtype:
         return None
+    if inner.at is not None or inner.scatter is not None:
+        return None  # the element that is read is not that of the same positions
     reads = [ld for x in defs.values() for ld in x.reads() if ld.buffer == inner.name]
     return inner if reads == [d.value] else None
 
