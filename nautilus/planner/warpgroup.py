@@ -29,7 +29,6 @@ from nautilus.core.expr.products import strip_conversions
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import divisor
 from nautilus.core.index.sizes import blocks, nominal
-from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.schedule.mapping import RasterOrder
 from nautilus.core.types import DType
@@ -55,9 +54,9 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.targets.limits import VECTOR_BYTES, WGMMA_ROWS, Limits
 from nautilus.targets.memory_rates import SECTOR
+from nautilus.targets.tile_rates import TILES, WARPGROUPS, Tile
 
 STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
-WARPGROUPS = 2
 CONSUMER, CONSUMER_OF_THREE = 232, 160  # registers of a consumer thread of two warpgroups, and of three
 LIVE_SHARE, LIVE_SHARE_MASKED = 0.87, 0.83  # of a thread's registers may be accumulators and operands
 MANY_ROWS = 2048  # the least number with which a partial last tile has no effect
@@ -68,43 +67,9 @@ SHORTEST = 32  # bytes of the shortest rows of a stage
 FEWEST = 33  # positions of the shortest loop between two products: half of the shortest step has work
 MANY = 96  # accumulators of a thread that has no registers for two sets of them
 RESERVE = 2048  # bytes of shared memory for barriers and alignment
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A block tile of a GEMM, cooperative or ``pingpong``. ``merit``: measured TFLOP/s.
-
-    ``dots``: the number of accumulators that the tile is for; 0: any number.
-    """
-
-    rows: int
-    columns: int
-    pingpong: bool
-    merit: int
-    dots: int = 0
-    warpgroups: int = WARPGROUPS
-
-    @property
-    def accumulators(self) -> int:
-        """Those of a thread."""
-        return self.rows * self.columns // (128 * (1 if self.pingpong else self.warpgroups))
-
-
-#: rates of tiles that fill every wave (H200, 8192^3)
-TILES = (
-    Tile(256, 192, False, 827),
-    Tile(128, 320, False, 825),
-    Tile(128, 256, False, 802),
-    Tile(192, 256, False, 828, dots=2, warpgroups=3),  # two accumulators: a warpgroup has 64 rows of both
-    Tile(128, 192, True, 798),
-    Tile(128, 128, True, 770),
-    Tile(128, 128, False, 720),
-    Tile(128, 64, False, 500),
-)
 SHORT = tuple(
     d for d in DType if d.is_float8
 )  # the instruction's sums have few bits: each stage's is added to a second one
-TWICE = 192  # columns of which a warpgroup has registers for two accumulators
 TWO_RATE = 0.88  # rate of two warpgroups with narrow accumulators, relative to three
 NARROW = 32  # columns of the narrowest slabs of an operand
 NARROW_MERIT = 0.95  # relative merit of a tile with narrow slabs
@@ -159,12 +124,11 @@ def gemm(
             or (light and (tile.pingpong or tile.warpgroups > WARPGROUPS or tile.rows * tile.columns > 1 << 14))
         ):
             continue
-        if twice and (tile.pingpong or tile.rows * tile.columns > WARPGROUPS * WGMMA_ROWS * TWICE):
+        if twice and not tile.has_registers_for_two:
             continue
         stage = step * operand.bytes * (lefts * tile.rows + rights * n)
-        least = 4 if tile.pingpong else 3
         found = (_stages(limits, tile, stage, k * _result_bytes(unified, n)) for k in (kinds, 1))
-        stages = next((s for s in found if s >= least), 0)
+        stages = next((s for s in found if s >= tile.least_stages), 0)
         if not stages:
             continue
         merit = tile.merit if n % CHUNK == 0 else NARROW_MERIT * tile.merit
@@ -180,7 +144,7 @@ def gemm(
     mapping = WarpgroupPlan(
         warpgroups=tile.warpgroups, tile_scheduling="pingpong" if tile.pingpong else "cooperative", stages=stages,
         epilogue="tma", store_columns=_chunk(unified, tile.columns // dots), raster_order=rasterised(fetches),
-        raster_group=(2048 if tile.columns > 256 or tile.warpgroups > WARPGROUPS else 1024) // tile.rows,
+        raster_group=tile.raster_group,
         producer_registers=low, consumer_registers=high, persistent="dynamic" if fetches else "static",
         pipeline_mma=False,
         ordered_mma=scaled and not tile.pingpong,  # 5% faster on an H200; products without scales are slower

@@ -235,15 +235,13 @@ def register_run(layout: FragLayout, axis: str) -> int:
 
 
 def contiguous_axis(buffer: Buffer, index: tuple[Expr, ...], axes: tuple[str, ...], refs: RefAxes) -> str | None:
-    """The tile axis whose neighbouring positions are neighbouring elements in memory, if there is one."""
+    """The tile axis whose neighbouring positions are neighbouring elements in memory, if there is one.
+
+    Where none is so throughout (:func:`is_contiguous`), one of which that holds in parts.
+    """
     form = offset(buffer, index)
-    for axis in reversed(axes):
-        if form.slope(axis) == 1 and not any(varies(a, axis, refs) for a in form.terms if not isinstance(a, Var)):
-            return axis
-    for axis in reversed(axes):
-        if form.slope(axis) == 1:
-            return axis
-    return None
+    along = [axis for axis in reversed(axes) if form.slope(axis) == 1]
+    return next((axis for axis in along if _moves_by_one(form, axis, refs)), along[0] if along else None)
 
 
 def is_contiguous(buffer: Buffer, index: tuple[Expr, ...], axis: str) -> bool:
@@ -251,8 +249,12 @@ def is_contiguous(buffer: Buffer, index: tuple[Expr, ...], axis: str) -> bool:
 
     Those of an axis with the pixels of a box are so in parts: ``(p // 8 * 56 + p % 8)`` moves by one within a row.
     """
-    form = offset(buffer, index)
-    return form.slope(axis) == 1 and not any(axis in free_vars(a) for a in form.terms if not isinstance(a, Var))
+    return _moves_by_one(offset(buffer, index), axis, {})
+
+
+def _moves_by_one(form: Linear, axis: str, refs: RefAxes) -> bool:
+    """Whether ``form`` is larger by one at each next position along ``axis``."""
+    return form.slope(axis) == 1 and not any(varies(a, axis, refs) for a in form.terms if not isinstance(a, Var))
 
 
 def key_dimensions(buffer: Buffer, index: tuple[Expr, ...], axes: Iterable[str]) -> tuple[int, ...]:

@@ -184,6 +184,11 @@ def without_axis_names(kernel: MemKernel, axes: set[str]) -> MemKernel:
     return replace(kernel, decode=decode, body=rename.ops(kernel.body)) if new else kernel
 
 
+def axes_of(layouts: Mapping[str, FragLayout]) -> set[str]:
+    """The axes that ``layouts`` distribute."""
+    return {axis for x in layouts.values() for axis in x.axes}
+
+
 def layout_name(layouts: dict[str, FragLayout], layout: FragLayout, hint: str) -> str:
     """The name that ``layout`` has in ``layouts``; where it has none it joins them, as ``hint`` or with a number."""
     for name, known in layouts.items():

@@ -1,6 +1,6 @@
 """Tiles of products whose loads take longer than the matrix units.
 
-The rates of :data:`.warpgroup.TILES` are those of operands whose rows are whole lines of memory.  A row of shared
+The rates of :data:`.tile_rates.TILES` are those of operands whose rows are whole lines of memory.  A row of shared
 memory whose elements lie in two lines takes the TMA unit several times as long (:data:`.memory_rates.SPLIT`), so that
 the tile with the fewest rows of operands for its elements is faster, even where its last wave is emptier.
 
@@ -19,26 +19,25 @@ from nautilus.core.expr.nodes import Load
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.index.sizes import blocks
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan
-from nautilus.planner.clusters.shared_loads import is_box, load_cycles, mma_cycles, shared_by
+from nautilus.planner.clusters.shared_loads import Nest, is_box, load_cycles, mma_cycles, shared_by, static_nest
 from nautilus.planner.products.dots import dot_of
-from nautilus.planner.warpgroup import CHUNK, TILES, WARPGROUPS, Tile, in_whole_loops, with_tiles
+from nautilus.planner.warpgroup import CHUNK, SHORT, in_whole_loops, with_tiles
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.scalar.ir import Program
 from nautilus.targets.records import Machine
+from nautilus.targets.tile_rates import TILES, WARPGROUPS, Tile
 
 _GAIN = 0.97  # of the predicted cycles of the tile that the measured rates say
 
 
 class _Product(NamedTuple):
-    """A product of plain boxes: the axes of its tile, the one along which pairs of blocks share, and its loads."""
+    """A product of plain boxes: its nest, the axes of its tile, and its loads."""
 
     d: Def
+    nest: Nest
     row: str
     column: str
-    loop: str
-    along: str
     loads: tuple[Load, ...]
 
 
@@ -56,62 +55,55 @@ def with_load_tiles(
 
 
 def _retiled(plan: KernelPlan, unified: Unified, program: Program, m: Machine) -> KernelPlan:
-    mapping, product = plan.mapping, _product(plan, unified, program)
-    if product is None or not isinstance(mapping, WarpgroupPlan):
+    product = _product(plan, unified, program)
+    own = None if product is None else _tile(plan, product)
+    if product is None or own is None:
         return plan
-    own = _tile(plan, product)
+    mapping, grid, extents, loop = product.nest
     tiles = {a.name: a.tile for a in plan.axes}
-    loads = sum(load_cycles(ld, program, tiles, m) for ld in product.loads)
-    if own is None or loads <= mma_cycles(product.loads, 1, tiles, m):
+    if sum(load_cycles(ld, program, tiles, m) for ld in product.loads) <= mma_cycles(product.loads, 1, tiles, m):
         return plan
 
     def cycles(tile: Tile) -> float:
         """The cycles of all waves of ``tile``, in pairs of blocks where these share loads."""
         sizes = tiles | {product.row: tile.rows, product.column: tile.columns}
-        counts = {a.name: blocks(_extent(unified, a.name), sizes[a.name]) for a in plan.axes if a.role == GRID}
+        counts = [blocks(n, sizes[a.name]) for a, n in zip(grid, extents, strict=True)]
         mma = mma_cycles(product.loads, 1, sizes, m) * TILES[0].merit / tile.merit
         each = {ld: load_cycles(ld, program, sizes, m) for ld in product.loads}
-        if sum(each.values()) > mma and counts[product.along] % 2 == 0:
-            each = {ld: n / 2 if shared_by(ld, product.along) else n for ld, n in each.items()}
-        return blocks(prod(counts.values()), m.multiprocessors) * max(mma, sum(each.values()))
+        if sum(each.values()) > mma and counts[-2] % 2 == 0:
+            each = {ld: n / 2 if shared_by(ld, grid[-2].name) else n for ld, n in each.items()}
+        return blocks(prod(counts), m.multiprocessors) * max(mma, sum(each.values()))
 
     def stages(tile: Tile) -> int:
-        room = mapping.stages * (own.rows + own.columns)
-        return min(8, room // (tile.rows + tile.columns))
+        return min(8, mapping.stages * (own.rows + own.columns) // (tile.rows + tile.columns))
 
-    found = [t for t in TILES if not t.dots and t.columns % CHUNK == 0 and stages(t) >= (4 if t.pingpong else 3)]
-    best = min(found, key=cycles, default=own)
+    twice = any(ld.dtype in SHORT for ld in product.loads)
+    possible = (t for t in TILES if not t.dots and t.columns % CHUNK == 0 and stages(t) >= t.least_stages)
+    best = min((t for t in possible if t.has_registers_for_two or not twice), key=cycles, default=own)
     if cycles(best) > _GAIN * cycles(own):
         return plan
     mapping = replace(
         mapping, tile_scheduling="pingpong" if best.pingpong else "cooperative", stages=stages(best),
-        raster_group=(2048 if best.columns > 256 else 1024) // best.rows,
+        raster_group=best.raster_group,
     )  # fmt: skip
     made = with_tiles(plan, {product.row: best.rows, product.column: best.columns}, mapping)
-    return in_whole_loops(made, unified, product.loop, [product.d])
+    return in_whole_loops(made, unified, loop.name, [product.d])
 
 
 def _product(plan: KernelPlan, unified: Unified, program: Program) -> _Product | None:
     """The product of ``plan``, if it has one of fixed sizes with a loop of its own, whose operands are boxes."""
-    mapping = plan.mapping
-    grid, loops = ([a.name for a in plan.axes if a.role == role] for role in (GRID, LOOP))
-    if not isinstance(mapping, WarpgroupPlan) or mapping.warpgroups != WARPGROUPS or mapping.cluster > 1:
-        return None
-    if mapping.persistent != "static" or mapping.raster_order != "grouped" or mapping.epilogue != "tma":
-        return None
-    if len(grid) + len(loops) != len(plan.axes) or len(grid) < 2 or len(loops) != 1:
+    nest = static_nest(plan, unified)
+    if nest is None or nest.mapping.warpgroups != WARPGROUPS or nest.mapping.epilogue != "tma":
         return None
     products = [(d, dot) for d in unified.defs if (dot := dot_of(d)) is not None]
-    if len(products) != 1 or not all(isinstance(unified.extents[x], int) for x in grid):
+    if len(products) != 1:
         return None
-    (d, dot), spread = products[0], {x for x in grid if plan.axis(x).tile > 1}
+    (d, dot), spread = products[0], {a.name for a in nest.grid if a.tile > 1}
     rows, columns = ([x for x in side if x in spread] for side in (dot.rows, dot.columns))
     loads = tuple(dict.fromkeys(d.reads()))
     if len(rows) != 1 or len(columns) != 1 or len(spread) != 2 or len(loads) != 2:
         return None
-    if not all(is_box(ld, program) for ld in loads):
-        return None
-    return _Product(d, rows[0], columns[0], loops[0], grid[-2], loads)
+    return _Product(d, nest, rows[0], columns[0], loads) if all(is_box(ld, program) for ld in loads) else None
 
 
 def _tile(plan: KernelPlan, product: _Product) -> Tile | None:
@@ -119,9 +111,3 @@ def _tile(plan: KernelPlan, product: _Product) -> Tile | None:
     mapping, size = plan.mapping, (plan.axis(product.row).tile, plan.axis(product.column).tile)
     pingpong = isinstance(mapping, WarpgroupPlan) and mapping.tile_scheduling == "pingpong"
     return next((t for t in TILES if (t.rows, t.columns) == size and t.pingpong == pingpong), None)
-
-
-def _extent(unified: Unified, axis: str) -> int:
-    size = unified.extents[axis]
-    assert isinstance(size, int)  # checked by _product
-    return size

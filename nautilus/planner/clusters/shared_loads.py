@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 from nautilus.core.expr.nodes import Load, Var, free_vars
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.index.sizes import blocks
-from nautilus.core.schedule import KernelPlan, WarpgroupPlan
+from nautilus.core.schedule import AxisPlan, KernelPlan, WarpgroupPlan
 from nautilus.planner.products.dots import dot_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
@@ -45,17 +46,11 @@ def with_shared_loads(
 
 
 def _shares(plan: KernelPlan, unified: Unified, program: Program, m: Machine) -> bool:
-    mapping = plan.mapping
-    if not isinstance(mapping, WarpgroupPlan) or mapping.cluster > 1 or mapping.persistent != "static":
+    nest = static_nest(plan, unified)
+    if nest is None:
         return False
-    if mapping.raster_order != "grouped":
-        return False
-    grid, loops = ([a for a in plan.axes if a.role == role] for role in (GRID, LOOP))
-    if len(grid) + len(loops) != len(plan.axes) or len(grid) < 2 or len(loops) != 1:
-        return False
-    along, sizes = grid[-2], [unified.extents[a.name] for a in grid]
-    counts = [blocks(n, a.tile) for n, a in zip(sizes, grid, strict=True) if isinstance(n, int)]
-    if len(counts) < len(grid) or counts[-2] % 2 or mapping.raster_group % 2:
+    along = nest.grid[-2]
+    if blocks(nest.sizes[-2], along.tile) % 2 or nest.mapping.raster_group % 2:
         return False  # else neighbouring blocks have neighbouring tiles along this axis
     products = [d for d in unified.defs if dot_of(d) is not None]
     reads = {ld for d in products for ld in d.reads()}
@@ -66,6 +61,29 @@ def _shares(plan: KernelPlan, unified: Unified, program: Program, m: Machine) ->
     mma = mma_cycles(reads, len(products), tiles, m)
     whole = sum(load_cycles(ld, program, tiles, m, split=1.0) for ld in reads)
     return shared and sum(load_cycles(ld, program, tiles, m) for ld in reads) > max(mma, whole)
+
+
+class Nest(NamedTuple):
+    """The grid axes of a kernel of warpgroups, with their ``sizes``, and its loop."""
+
+    mapping: WarpgroupPlan
+    grid: list[AxisPlan]
+    sizes: list[int]
+    loop: AxisPlan
+
+
+def static_nest(plan: KernelPlan, unified: Unified) -> Nest | None:
+    """The nest of ``plan``, whose blocks take tiles of fixed sizes in groups; None where they do not, or are paired."""
+    mapping = plan.mapping
+    if not isinstance(mapping, WarpgroupPlan) or mapping.cluster > 1:
+        return None
+    if mapping.persistent != "static" or mapping.raster_order != "grouped":
+        return None
+    grid, loops = ([a for a in plan.axes if a.role == role] for role in (GRID, LOOP))
+    sizes = [n for a in grid if isinstance(n := unified.extents[a.name], int)]
+    if len(grid) + len(loops) != len(plan.axes) or len(grid) < 2 or len(loops) != 1 or len(sizes) < len(grid):
+        return None
+    return Nest(mapping, grid, sizes, loops[0])
 
 
 def is_box(ld: Load, program: Program) -> bool:

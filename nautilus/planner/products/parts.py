@@ -22,7 +22,6 @@ from nautilus.planner.products.dots import digit
 from nautilus.planner.warpgroup import (
     RESERVE,
     STEP,
-    WARPGROUPS,
     extent,
     fetches_tiles,
     rasterised,
@@ -36,6 +35,7 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID
 from nautilus.targets import part_rates as rates
 from nautilus.targets.limits import Limits
+from nautilus.targets.tile_rates import WARPGROUPS
 from nautilus.targets.window_rates import LINES
 
 STEPS = (STEP, STEP // 2, STEP // 4)  # the last one is the depth of an MMA

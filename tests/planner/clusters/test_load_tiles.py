@@ -28,3 +28,12 @@ def test_the_tile_with_fewest_rows_to_load(m: int, n: int, k: int, tile: tuple[i
     plan, sizes = kernel.mapping, {a.name: a.tile for a in kernel.axes}
     assert isinstance(plan, WarpgroupPlan)
     assert ((sizes["i"], sizes["j"], plan.tile_scheduling), plan.cluster) == (tile, cluster)
+
+
+def test_a_product_of_8_bit_floats_keeps_a_tile_with_registers_for_two_sums() -> None:
+    """Its tile has two sets of accumulators, for which larger ones have no registers."""
+    text = PRODUCT.replace("bf16[M, K], B: bf16[K, N]", "f8e4m3[M, K], B: f8e4m3[N, K]").replace("B[k, j]", "B[j, k]")
+    text = text.replace("A[i, k] * B[j, k]", "f32(A[i, k]) * f32(B[j, k])").replace("C: bf16", "C: f16")
+    (kernel,) = schedule_of(text.format(m=4096, n=4096, k=4112)).kernels
+    assert isinstance(kernel.mapping, WarpgroupPlan) and kernel.mapping.cluster == 2
+    assert [a.tile for a in kernel.axes] == [128, 128, 128]

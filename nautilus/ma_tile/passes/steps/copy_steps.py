@@ -27,8 +27,7 @@ from dataclasses import replace
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import ZERO, calc, integer
 from nautilus.core.expr.nodes import Const, Var, refs, substitute
-from nautilus.core.index.simplify import simplify
-from nautilus.core.ops import declaration
+from nautilus.core.index.simplify import TRUE, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis
@@ -54,9 +53,9 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
 from nautilus.ma_tile.lowering.layouts import spread
 from nautilus.ma_tile.passes.copies.pipeline_copies import pipeline
-from nautilus.ma_tile.passes.steps.prefetch_steps import COMPUTED, NEEDED, independent, is_steps
-from nautilus.ma_tile.rewriting.renaming import Names, layout_name, left_over, step
-from nautilus.targets.limits import VECTOR_BYTES, WORD
+from nautilus.ma_tile.passes.steps.prefetch_steps import COMPUTED, NEEDED, computed, independent, is_steps
+from nautilus.ma_tile.rewriting.renaming import Names, axes_of, layout_name, left_over, step
+from nautilus.targets.limits import VECTOR_BYTES, WARP, WORD
 from nautilus.targets.rates import machine
 
 STEPS = 16  # of a stage
@@ -93,7 +92,7 @@ def _kernel(kernel: MemKernel, buffers: Mapping[str, Buffer], target: str, steps
             return (op,)
         loads = independent(kernel, op)
         size = steps or _steps(kernel, op)
-        row = sum(32 * x.result.type.dtype.bytes for x in loads)
+        row = sum(WARP * x.result.type.dtype.bytes for x in loads)
         count = min(STAGES, NEEDED // max(1, each * size * row)) if not steps else STAGES
         made = work.copied(op, loads, size) if loads and size > 1 and count > 2 else None
         if made is None:
@@ -109,9 +108,8 @@ def _kernel(kernel: MemKernel, buffers: Mapping[str, Buffer], target: str, steps
 
 def _steps(kernel: MemKernel, loop: ForOp) -> int:
     """The steps of a stage: fewer where they are long."""
-    made = sum(kernel.layouts[f.layout].registers for x in walk_ops(loop.body) for f in declaration(type(x)).results(x))
     size, code = STEPS, code_size(kernel, loop.body)
-    while size > 1 and (size * made > COMPUTED or 2 * size * code > MOST):
+    while size > 1 and (size * computed(kernel, loop) > COMPUTED or 2 * size * code > MOST):
         size //= 2
     return size
 
@@ -136,7 +134,7 @@ class _Copies:
         low, high = int(loop.lo.value), int(loop.hi.value)
         if low % size or high - low < LEAST * size:
             return None
-        axis = TileAxis(fresh("v", self._axes() | self.names.variables), size)
+        axis = TileAxis(fresh("v", axes_of(self.layouts) | self.names.variables), size)
         copies, whole, smem = list[MemOp](), dict[int, Frag](), list[Smem]()
         for x in loads:
             copy = self._copy(loop, x, axis, {s.name for s in (*self.kernel.smem, *self.smem, *smem)})
@@ -161,33 +159,25 @@ class _Copies:
         )  # fmt: skip
         return (main, left_over(loop, integer(high - rest), results, self.names)) if rest else (main,)
 
-    def _axes(self) -> set[str]:
-        return {m.axis for x in self.layouts.values() for m in (*x.reg, *x.lane, *x.warp) if m.axis is not None}
-
     def _copy(self, loop: ForOp, x: GlobalLoad, axis: TileAxis, taken: set[str]) -> tuple[Smem, AsyncCopy] | None:
         """The copy of the rows that ``x`` loads in the steps of an iteration, and where they are; None without rows."""
-        buffer, layout = self.buffers[x.buffer], self.layouts[x.result.layout]
-        row = [a for a in x.result.type.axes if a.size > 1]
-        if (
-            len(row) != 1
-            or len(x.result.type.axes) != 1
-            or layout.registers != 1
-            or x.result.type.dtype is not buffer.dtype
-        ):
+        buffer, kind = self.buffers[x.buffer], x.result.type
+        if len(kind.axes) != 1 or self.layouts[x.result.layout].registers != 1 or kind.dtype is not buffer.dtype:
+            return None
+        (row,) = kind.axes
+        if row.size == 1 or x.repeat is not None or any(map(refs, (*x.index, x.mask or TRUE))):
             return None
         step = {loop.var: calc("add", calc("mul", Var(loop.var), axis.size), Var(axis.name))}
         index = tuple(simplify(substitute(e, step)) for e in x.index)
         mask = None if x.mask is None else simplify(substitute(x.mask, step))
-        if any(map(refs, (*x.index, *(() if x.mask is None else (x.mask,))))) or x.repeat is not None:
+        if contiguous_axis(buffer, x.index, (row.name,), {}) is None:
             return None
-        if contiguous_axis(buffer, x.index, (row[0].name,), {}) is None:
-            return None
-        most = min(VECTOR_BYTES // buffer.dtype.bytes, row[0].size & -row[0].size)
-        vec = vector_width(buffer, index, mask, row[0].name, most, {})
+        most = min(VECTOR_BYTES // buffer.dtype.bytes, row.size & -row.size)
+        vec = vector_width(buffer, index, mask, row.name, most, {})
         if vec * buffer.dtype.bytes < WORD:
             return None
-        smem = Smem(fresh(f"steps_{buffer.name}", taken), buffer.dtype, (axis, row[0]))
-        threads = layout_name(self.layouts, spread((axis, row[0]), vec, 1), f"{x.result.layout}_copies")
+        smem = Smem(fresh(f"steps_{buffer.name}", taken), buffer.dtype, (axis, row))
+        threads = layout_name(self.layouts, spread((axis, row), vec, 1), f"{x.result.layout}_copies")
         return smem, AsyncCopy(Slot(smem.name, ZERO), x.buffer, index, mask, vec, threads, None, x.span)
 
     def _whole(self, f: Frag, axis: TileAxis) -> Frag:

@@ -129,7 +129,7 @@ def depth(kernel: MemKernel, loop: ForOp, loads: Sequence[GlobalLoad], target: s
     """How many steps ahead ``loads`` are issued; 0 where that saves no time."""
     device, multiprocessors = limits(target), machine(target).multiprocessors
     words = sum(registers(kernel, x.result) for x in loads)
-    made = sum(kernel.layouts[f.layout].registers for x in walk_ops(loop.body) for f in declaration(type(x)).results(x))
+    made = computed(kernel, loop)
     blocks = int(found.value) if isinstance(found := kernel.launched, Const) else multiprocessors
     threads = min(device.threads_sm, kernel.threads * -(-blocks // multiprocessors))
     loaded = min(LOADED, device.registers_sm // (2 * threads))
@@ -137,6 +137,11 @@ def depth(kernel: MemKernel, loop: ForOp, loads: Sequence[GlobalLoad], target: s
     if isinstance(loop.lo, Const) and isinstance(loop.hi, Const):
         most = min(most, (int(loop.hi.value) - int(loop.lo.value)) // 2)
     return floor_pow2(int(most)) if most >= 1 else 0
+
+
+def computed(kernel: MemKernel, loop: ForOp) -> int:
+    """The elements in a thread of the results of all ops in an iteration of ``loop``."""
+    return sum(kernel.layouts[f.layout].registers for x in walk_ops(loop.body) for f in declaration(type(x)).results(x))
 
 
 def registers(kernel: MemKernel, f: Frag) -> int:

@@ -37,7 +37,6 @@ from nautilus.core.expr.nodes import refs as refs_of
 from nautilus.core.index.divisors import divisor
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import FALSE, TRUE, Ranges, bounds, simplify
-from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis
@@ -61,9 +60,9 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, stored, variables
-from nautilus.ma_tile.passes.steps.prefetch_steps import is_steps
+from nautilus.ma_tile.passes.steps.prefetch_steps import computed, is_steps
 from nautilus.ma_tile.passes.steps.stage_steps import Stages, room
-from nautilus.ma_tile.rewriting.renaming import Names, layout_name, left_over, step, uniform_ranges
+from nautilus.ma_tile.rewriting.renaming import Names, axes_of, layout_name, left_over, step, uniform_ranges
 
 ROW = 64  # bytes of a row in an iteration: two sectors
 VECTOR = 16  # bytes of an instruction
@@ -113,7 +112,7 @@ def _kernel(kernel: MemKernel, buffers: Mapping[str, Buffer], steps: int, shared
 
 def _size(kernel: MemKernel, loop: ForOp, buffers: Mapping[str, Buffer]) -> int:
     """The steps of an iteration; 1 where none of its accesses lies along the steps."""
-    made = sum(kernel.layouts[f.layout].registers for x in walk_ops(loop.body) for f in declaration(type(x)).results(x))
+    made = computed(kernel, loop)
     along = [buffers[x.buffer].dtype.bytes for x in _accesses(loop) if _slope(x, loop.var)]
     if not along or not isinstance(loop.lo, Const) or any(isinstance(x, ForOp) for x in loop.body):
         return 1
@@ -186,8 +185,7 @@ class _Vectors:
     ) -> None:  # fmt: skip
         self.kernel, self.loop, self.buffers, self.size = kernel, loop, buffers, size
         self.names, self.layouts = names, layouts
-        axes = {m.axis for x in layouts.values() for m in (*x.reg, *x.lane, *x.warp) if m.axis is not None}
-        self.axis = fresh("v", axes | names.variables)
+        self.axis = fresh("v", axes_of(layouts) | names.variables)
         self.written = stored(walk_ops(kernel.body))
         self.read = {x.buffer for x in walk_ops(kernel.body) if isinstance(x, GlobalLoad)}
         self.made = {f.name for x in walk_ops(loop.body) for f in bound(x)} | {a.name for a, _ in loop.carried}

@@ -12,6 +12,7 @@ channel; ``abs(a) <= 1`` is proved.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from nautilus.core.expr.build import integer, number
 from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Var, free_vars, rewrite, substitute
@@ -57,7 +58,7 @@ def decay(d: Def, interval: Callable[[Expr], tuple[float, float]]) -> Decay | No
     for t in d.par:
         weights = [e for e in parts if t.name in free_vars(e)]
         rest = [e for e in parts if e not in weights] or [number(1, DType.F32)]
-        bound = prefix_of(_of(d, product_of(rest))) if weights and t.extent == u.extent else None
+        bound = prefix_of(replace(d, value=product_of(rest))) if weights and t.extent == u.extent else None
         if bound is not None and bound.into == t.name and bound.bound.scans:
             break
     else:
@@ -78,11 +79,6 @@ def decay(d: Def, interval: Callable[[Expr], tuple[float, float]]) -> Decay | No
     later = [at(lag, e) for p, e in zip(found, weights, strict=True) if p.ahead + lag > 0]
     start = product_of(later) if later else None
     return Decay(u, t, product_of(weights), product_of(rest), step, start, lag, reverse)
-
-
-def _of(d: Def, value: Expr) -> Def:
-    """``d`` with ``value`` in place of its own."""
-    return Def(d.name, d.buffer, d.par, d.red, d.op, value, d.guard, d.span)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,8 @@ class ScanTiles(CertifyingPass[Program]):
         if tile.across is not None:
             columns = extent(tile.across) or 1
             blocks *= -(-columns // tile.columns)
-            turn = NARROW if tile.columns <= SECTOR // WORD else TURN
+            if tile.columns <= SECTOR // WORD:
+                turn = NARROW
             turn *= 1.0 if columns % tile.columns == 0 else MASKED
         turns = tile.count * -(-blocks // BLOCKS)
         cut = inf if states is None or not found.length else found.cut
