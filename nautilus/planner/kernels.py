@@ -402,12 +402,15 @@ def _starves(plan: KernelPlan, known: Known, parts: list[KernelPlan]) -> bool:
     The rule is for reductions: an elementwise operand is cheap to recompute, unless it is stored and a block would
     compute all chunks of a reduction to store it once.  Fusion with a matrix product serves to keep its result out of
     memory, so there only a long reduction of elements in memory counts, such as the means of images whose channels are
-    multiplied, and none under the condition of the product.
+    multiplied, and none under the condition of the product.  A reduction that all chunks over columns of a product
+    need, such as the norm of a row, would leave its block all of them.
     """
     operand, merged = known.defs[parts[0].name], _grid_size(plan, known)
     if not operand.is_reduction:
         return operand.name in known.stored(plan.ops) and _joins_chunks(plan, known)
     if any(dot_of(known.defs[o]) for o in plan.ops):
+        if _joins_chunks(plan, known) and not any(_joins_chunks(p, known) for p in parts):
+            return True
         beside = visits_alike(operand, [known.defs[o] for o in plan.ops if o != operand.name])
         shared = beside or set(plan.ops) & {ld.buffer for ld in operand.reads()}
         terms = prod(size(a) or SHORT for a in operand.axes)

@@ -53,6 +53,27 @@ def schedule_of(result: Result) -> Schedule:
     return result.context.schedule
 
 
+COSINES = """\
+dim M = 4096, N = 65536, D = 128
+input X: f16[M, D], Y: f16[N, D]
+output best: i32[M], score: f32[M]
+x[i: M] = sum[d](f32(X[i, d]) * f32(X[i, d]))
+y[j: N] = sum[d](f32(Y[j, d]) * f32(Y[j, d]))
+S[i: M, j: N] = sum[d](X[i, d] * Y[j, d]) * rsqrt(x[i] + 1e-6) * rsqrt(y[j] + 1e-6)
+best[i] = argmax[j](S[i, j])
+score[i] = max[j](S[i, j])
+"""
+
+
+def test_the_best_of_many_columns_is_found_in_chunks_that_have_the_norms_of_rows() -> None:
+    result = compile_file(request(COSINES))
+    splits = schedule_of(result).splits or ()
+    assert {c.op for c in splits} == {"best_max", "best"} and len({c.splits for c in splits}) == 1
+    kernels = {k.name: k for k in schedule_of(result).kernels}
+    assert kernels["best_part"].mapping.engine == "warpgroup" and "x" not in kernels["best_part"].ops
+    assert kernels["best_part"].axis("j_chunk").role == "grid"
+
+
 @pytest.mark.parametrize(("text", "op"), [(PRODUCT, "C_acc"), (NORM, "y_sum"), (TRIPLES, "t")])
 def test_a_long_reduction_with_few_blocks_is_split_where_that_is_faster(text: str, op: str) -> None:
     context = Context(schedule=Schedule())

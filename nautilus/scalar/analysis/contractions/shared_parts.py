@@ -75,11 +75,12 @@ class Part:
 
 
 def shared_parts(d: Def, defs: Mapping[str, Def], shapes: Shapes) -> tuple[Part, ...]:
-    """The largest parts of the value of ``d`` that are worth storing."""
+    """The largest parts of the value of ``d``, and of its condition, that are worth storing."""
     order = _order(d, defs)
     if order is None or points(order) < TERMS:
         return ()
-    found = tuple(dict.fromkeys(_parts(d.value, order, _of_products(defs), shapes)))
+    read, results = (d.value,) if d.guard is None else (d.value, d.guard), _of_products(defs)
+    found = tuple(dict.fromkeys(p for e in read for p in _parts(e, order, results, shapes)))
     scope = {a.name: a.extent for a in d.axes}
     if d.guard is None and not _has_choices_beside(d.value, {p.of for p in found}):
         return found

@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import replace
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.build import calc
+from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.expr.products import signed_terms
 from nautilus.core.index.simplify import Ranges, simplify, simplify_value
@@ -29,17 +29,32 @@ from nautilus.scalar.rewriting import find_defs
 
 
 def expanded(program: Program, e: Expr) -> Expr:
-    """``e`` with the values of the elementwise tensors that it reads, which are not rounded and no states."""
-    defs = find_defs(program)
+    """``e`` with the values of the elementwise tensors that it reads, which are not rounded and no states.
 
-    def rule(n: Expr) -> Expr | None:
-        if not isinstance(n, Load) or program.buffer(n.buffer).space is not Space.TEMP:
+    A state is a tensor whose value reads it, by way of others too.
+    """
+    defs, states = find_defs(program), dict[str, bool]()
+
+    def own(n: Load) -> Expr | None:
+        if program.buffer(n.buffer).space is not Space.TEMP:
             return None
         d = defs.get(n.buffer)
         value = _step(program, n) if d is None else _element(d, n)
-        if value is None or value.dtype is not n.dtype or any(ld.buffer == n.buffer for ld in loads(value)):
-            return None
-        return rewrite(value, rule)
+        return None if value is None or value.dtype is not n.dtype else value
+
+    def is_state(n: Load) -> bool:
+        if n.buffer not in states:
+            seen, left = set[str](), [n]
+            while left:
+                read = list(loads(own(left.pop()) or integer(0)))
+                left += [ld for ld in read if ld.buffer not in seen]
+                seen.update(ld.buffer for ld in read)
+            states[n.buffer] = n.buffer in seen
+        return states[n.buffer]
+
+    def rule(n: Expr) -> Expr | None:
+        value = own(n) if isinstance(n, Load) else None
+        return None if value is None or not isinstance(n, Load) or is_state(n) else rewrite(value, rule)
 
     return rewrite(e, rule)
 

@@ -19,6 +19,9 @@ So does a special function of elements of tensors that lacks an axis of the resu
 deviation ``exp(-s[k, d])`` in the distances of many points from ``k`` centres.  A thread computes it
 once for :data:`EACH` results along each axis that the function lacks.
 
+Parts of conditions become tables too: an argmax compares the values of which another reduction has the maximum, and
+both are one loop only where they compute these alike.
+
 ``shared``: the parts are those beside products of matrices that many of their elements have in common
 (:mod:`nautilus.scalar.analysis.contractions.shared_parts`), such as a bias for each pair of positions in a window, and
 read memory.  Definitions with equal parts, such as the maximum and the sum of a softmax, read the same table.
@@ -84,11 +87,13 @@ class StoreTables:
         special = rates.fma / rates.special  # issue slots in which the unit of special functions takes one
         rate = rates.multiprocessors * rates.fma * rates.clock
         buffers = {b.name: b for b in program.buffers}
+        made = dict[tuple[Expr, tuple[Axis, ...]], Def]()
         for name, d in find_defs(program).items():
-            found = () if multiplies_matrices(d) else tuple(dict.fromkeys(_tables(d.value, d, buffers, special)))
+            read = () if multiplies_matrices(d) else (d.value,) if d.guard is None else (d.value, d.guard)
+            found = tuple(dict.fromkeys(t for e in read for t in _tables(e, d, buffers, special)))
             saved = sum(points(d.axes) * t.slots for t in found) / rate
             if found and saved > GAIN * (_bytes(d, buffers) / MEMORY + 2e-6 * LAUNCH):
-                program = put_defs(program, name, _stored(program, d, found))
+                program = put_defs(program, name, _stored(program, d, found, made))
         return program
 
 
@@ -163,10 +168,12 @@ def _bytes(d: Def, buffers: Mapping[str, Buffer]) -> int:
     )
 
 
-def _stored(program: Program, d: Def, found: tuple[_Table, ...]) -> tuple[Def, ...]:
-    """The tables ``found``, equal ones once, and ``d`` that reads them."""
-    made: dict[tuple[Expr, tuple[Axis, ...]], Def] = {}
-    at: dict[Expr, Load] = {}
+def _stored(
+    program: Program, d: Def, found: tuple[_Table, ...], made: dict[tuple[Expr, tuple[Axis, ...]], Def]
+) -> tuple[Def, ...]:
+    """The tables ``found`` that are not in ``made``, which then has them, and ``d`` that reads all of them."""
+    at: dict[Expr, Expr] = {}
+    new: list[Def] = []
     for t in found:
         names = {a.name: Axis(f"i{n}", a.extent, d.span) for n, a in enumerate(t.axes)}
         value, axes = substitute(t.value, {old: Var(a.name) for old, a in names.items()}), tuple(names.values())
@@ -174,8 +181,15 @@ def _stored(program: Program, d: Def, found: tuple[_Table, ...]) -> tuple[Def, .
             name = fresh_name(program, f"{d.name}_table", [x.name for x in made.values()])
             buffer = Buffer(name, value.dtype, tuple(a.extent for a in axes), Space.TEMP, d.span)
             made[value, axes] = Def(name, buffer, axes, (), None, value, None, d.span)
+            new.append(made[value, axes])
         at[t.of] = Load(made[value, axes].name, t.index, value.dtype, t.of.span)
-    return (*made.values(), replace(d, value=rewrite(d.value, lambda n: at.get(n))))
+    return (*new, _reading(d, at))
+
+
+def _reading(d: Def, at: Mapping[Expr, Expr]) -> Def:
+    """``d`` with the elements ``at`` its parts, in its value and in its condition."""
+    guard = None if d.guard is None else rewrite(d.guard, at.get)
+    return replace(d, value=rewrite(d.value, at.get), guard=guard)
 
 
 def _with_shared_parts(program: Program) -> Program:
@@ -195,7 +209,7 @@ def _with_shared_parts(program: Program) -> Program:
                 tables.append(table)
             at[part.of] = _element(made[key], part)
         if found:
-            program = put_defs(program, d.name, (*tables, replace(d, value=rewrite(d.value, at.get))))
+            program = put_defs(program, d.name, (*tables, _reading(d, at)))
     return program
 
 
