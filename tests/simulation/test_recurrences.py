@@ -10,6 +10,7 @@ import pytest
 from nautilus.check.inputs import generate
 from nautilus.core.fallbacks import LIGHTER, Fallbacks
 from nautilus.driver import Request, compile_checked
+from nautilus.scalar.passes.recurrences import tile_recurrences
 from nautilus.scalar.rewriting import recurrence_teams
 from tests.endtoend.support import complaints, travel
 from tests.simulation.compared import Case, compiled, differences, differing, prepare
@@ -171,6 +172,36 @@ def test_teams_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not differing(case, [3], program)
     with pytest.raises(Fault, match="the device does not run all 4 blocks"):
         differing(case, [0], racing)
+
+
+STENCIL = """
+    dim T = 5, N = 6, M = 40
+    input X: f32[N, M]
+    output Y: f32[N, M]
+    recur {
+      s[t: T] = sum[i: N, j: M](u[t - 1, i, j] if t > 0 else X[i, j])
+      u[t: T, i: N, j: M] = (X[i, j] if t == 0 else 0.5 * u[t - 1, N - 1 - i, j]) + 0.01 * s[t]
+    }
+    Y[i, j] = u[T - 1, i, j]
+    """
+
+
+def test_blocks_that_share_a_state_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has some rows of a step; a sum over all of them is that of one block.  Their barriers order the steps."""
+    monkeypatch.setattr(tile_recurrences, "on_chip", lambda *_, **__: None)
+    made = travel(STENCIL, "sm_90a")
+    assert not complaints(made, stages=("ma-tile",))
+    case = Case(made.result, generate(made.result.modules["spec"], "random", 0), False, made.last("ma-tile"))
+    kernel = next(k for k in made.result.modules["ma-tile"].kernels if k.team > 1)
+    assert kernel.team == 6 and "team_barrier(u_arrivals" in case.text
+    barriers = case.text.count("team_barrier(u_arrivals")
+    for name in ("whole", "without"):
+        (tmp_path / name).mkdir()
+    assert not differing(case, [3, 4], compiled(case, tmp_path / "whole", case.text))
+    racing = compiled(case, tmp_path / "without", case.text.replace("team_barrier(u_arrivals", "; // (u_arrivals"))
+    with pytest.raises(Fault, match="another thread of the launch wrote"):
+        differing(case, [0], racing)
+    assert barriers >= 2
 
 
 @pytest.mark.parametrize("name", ["gates", "best path, and back along it"])

@@ -271,16 +271,25 @@ def outside_of_step(read: Sequence[Expr], write: Sequence[Expr], shared: Sequenc
     """The loops of ``shared`` around the sequential loop whose iterations write other elements than they read.
 
     That is proved if a position depends on the variable of the loop alone, and read and write differ there by a
-    constant.  All of ``shared`` where no loop is such a one.
+    constant, or are remainders of what differs by a constant that is no multiple of the modulus, as in a circular
+    buffer.  All of ``shared`` where no loop is such a one.
     """
     for n, loop in enumerate(shared):
         for r, w in zip(read, write, strict=True):
-            if loop.kind.is_ordered and free_vars(w) == {loop.var}:
-                a, b = affine(r), affine(w)
-                gap = None if a is None or b is None else a - b
-                if gap is not None and not gap.terms and gap.const:
-                    return tuple(shared[:n])
+            if loop.kind.is_ordered and free_vars(w) == {loop.var} and _differ(r, w):
+                return tuple(shared[:n])
     return tuple(shared)
+
+
+def _differ(a: Expr, b: Expr) -> bool:
+    """Whether ``a`` and ``b`` have no value in common for the same values of their variables."""
+    match a, b:
+        case Op(op="mod", args=(x, Const(value=n))), Op(op="mod", args=(y, Const(value=m))) if n == m and n > 0:
+            gap = linear(x) - linear(y)
+            return not gap.terms and gap.const % n != 0
+    first, second = affine(a), affine(b)
+    apart = None if first is None or second is None else first - second
+    return apart is not None and not apart.terms and apart.const != 0
 
 
 def neighbour(e: Expr, name: str) -> Expr:

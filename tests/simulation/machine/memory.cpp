@@ -250,7 +250,7 @@ void write_global(const void* p, size_t bytes, const Thread& t, const char* what
     for (History* h = history + ((const u8*)p - space); bytes--; ++h) {
         // The thread that combined last may store behind it; an atomic operation of another thread that follows faults.
         const bool mine = h->writer == me || (h->writer == EVERYONE && h->when == me);
-        if (h->written == gpu.launch && !mine && !rewritten.bytes) note_rewrite(p, size);
+        if (h->written == gpu.launch && !mine && !ordered(*h, t) && !rewritten.bytes) note_rewrite(p, size);
         if (early && (h->written || h->read) && gpu.launch > 1) fault("%s writes memory of an earlier launch before the wait", what);
         h->writer = me;
         h->when = t.now();

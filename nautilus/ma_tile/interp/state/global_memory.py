@@ -131,7 +131,7 @@ class GlobalMemory:
             if owner is not None:
                 ok = ok | (owner[place] == thread)
             if name in self.met:
-                ok = ok | (self.met[name][place] == (thread - 1) // self.block * self.block + 1)
+                ok = ok | self._met(name, place, thread)
             if mask is not None:
                 ok = ok | ~mask
             if not every(ok):
@@ -141,6 +141,11 @@ class GlobalMemory:
                 raise Fault(kind, f"reads an element of {name} that {how}")
         out: Array = self.values[name][place]
         return out if mask is None else np.where(mask, out, np.zeros((), out.dtype))
+
+    def _met(self, name: str, place: Ints, thread: Array) -> Array:
+        """Whether the threads that wrote the elements and ``thread`` have met since."""
+        found: Array = self.met[name][place] == (thread - 1) // self.block * self.block + 1
+        return found
 
     def element(self, name: str, index: tuple[Array, ...]) -> Array:
         """One element that stands there before the launch. Raises Fault."""
@@ -161,6 +166,9 @@ class GlobalMemory:
             place, value, thread = place[keep], value[keep], thread[keep]
         store, owner = self.values[name], self.owner[name]
         foreign = (owner[place] != 0) & (owner[place] != thread)
+        if name in self.met:
+            foreign &= ~self._met(name, place, thread)
+            self.met[name][place] = 0
         if some(foreign & ~_same(store[place], value, dtype)):
             raise Fault("global-race", f"overwrites an element of {name} of another thread of this launch")
         store[place] = value

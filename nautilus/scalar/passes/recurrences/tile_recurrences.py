@@ -11,7 +11,11 @@ its other grid loops become sequential ones.  The result runs a block for each p
 which the nests follow each other, and each exchanges its elements with the others through global memory.
 
 Where no step reads a tensor in memory, and other kernels read it at one step only, such as the last one, the other
-steps store nothing of it.
+steps store nothing of it.  Where steps and other kernels read the last steps only, memory has no others
+(:mod:`nautilus.scalar.rewriting.states.circular_buffers`).
+
+Blocks of a team share the other grid loops of the nests where that is predicted to be faster
+(:mod:`nautilus.scalar.rewriting.states.shared_nests`).
 
 Tiles.  A nest has one axis of *lanes*, of up to :data:`LANES` elements at once; the other axes take one element at a
 time.  The lanes are along the last axis of a nest that is not independent.  A reduction in a nest with fewer than
@@ -32,7 +36,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, free_vars, loads, rewrite
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
-from nautilus.core.index.sizes import at_most
+from nautilus.core.index.sizes import as_extent, at_most
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, parts_allowed
 from nautilus.core.text.names import unused
@@ -62,10 +66,13 @@ from nautilus.scalar.rewriting.recurrence_reads import Steps
 from nautilus.scalar.rewriting.recurrence_scans import in_steps, scan_form, scan_kernel
 from nautilus.scalar.rewriting.recurrence_teams import Device, rounds_operands, team_kernel
 from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip, step_time
+from nautilus.scalar.rewriting.states.circular_buffers import with_circular_buffers
+from nautilus.scalar.rewriting.states.shared_nests import Nest, member_count, shared_nest
 from nautilus.targets.limits import limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 LANES = 128  # elements that the lanes of a nest compute at once
+WIDE = 1024  # the same in the blocks of a team, which have few iterations
 AT_ONCE = 8  # terms of a reduction that a lane combines at once
 _EARLIER = "__earlier"  # after the name of a tensor of the recurrence, where a nest reads it; see _suffix
 
@@ -123,7 +130,11 @@ class TileRecurrences:
         known = {b.name for b in program.buffers}
         kept = [b for b in program.buffers if b.space is not Space.TEMP or b.name in written]
         made = replace(made, buffers=(*kept, *(b for name, b in more.items() if name not in known)))
-        return _only_read(made, frozenset(k.name for k in program.kernels if is_recurrence(k) and not _has_tiles(k)))
+        names = frozenset(k.name for k in program.kernels if is_recurrence(k) and not _has_tiles(k))
+        made = _only_read(made, names)
+        for name in sorted(names):
+            made = with_circular_buffers(made, name)
+        return made
 
 
 def _only_read(program: Program, names: frozenset[str]) -> Program:
@@ -262,25 +273,66 @@ def _tiled(
         held = held or on_chip(k.name, every, stored, taken, clusters=clusters)
         if held is not None:
             return held
-    shared, steps, read_names = every.shared, every.step, every.names
     apart = _apart(program, writes_of(k), _suffix(writes_of(k), taken))
+    alone = _in_memory(k, apart, every, LANES)
+    wide = _in_memory(k, apart, every, WIDE) if teams is not None else alone
+    found = [(x.members(teams), x) for x in (alone, wide)]
+    (count, _), best = min(found, key=lambda x: x[0][1])
+    return best.kernel(count), ()
+
+
+@dataclass(frozen=True, slots=True)
+class _InMemory:
+    """The tiled ``nests`` of a step of ``of``, over the loops ``grid`` and then ``steps``."""
+
+    of: Kernel
+    steps: Loop
+    grid: tuple[Loop, ...]
+    nests: tuple[Nest, ...]
+    locals: tuple[Buffer, ...]
+
+    def members(self, teams: _Teams | None) -> tuple[int, float]:
+        """How many blocks share a step, 1 without ``teams``, and its predicted microseconds."""
+        groups = [as_extent(loop.hi) for loop in self.grid]
+        known = teams is not None and all(isinstance(n, int) for n in groups)
+        many = Device.of(teams.target).multiprocessors if teams is not None and known else 1
+        return member_count(self.nests, prod(int(str(n)) for n in groups) if known else 1, many)
+
+    def kernel(self, count: int) -> Kernel:
+        """The kernel with a team of ``count`` blocks for each position along the grid."""
+        if count == 1:
+            inner = tuple(s for loops, body in self.nests for s in nest(loops, body))
+            whole = nest(self.grid, (replace(self.steps, body=inner),))
+            return Kernel(self.of.name, self.locals, whole, self.of.span)
+        taken = {loop.var for loops, _ in statements(self.of.body) for loop in loops}
+        taken |= {loop.var for loops, _ in self.nests for loop in loops} | {loop.var for loop in self.grid}
+        taken |= {loop.var for _, body in self.nests for loops, _ in statements(body) for loop in loops}
+        member = unused("m", taken)
+        inner = tuple(s for n in self.nests for s in shared_nest(n, member, count, {*taken, member}))
+        team = Loop(member, integer(0), integer(count), Kind.GRID, (), self.of.span)
+        whole = nest((*self.grid, team), (replace(self.steps, body=inner),))
+        return Kernel(self.of.name, self.locals, whole, self.of.span, team=count)
+
+
+def _in_memory(k: Kernel, apart: Program, every: Steps, most: int) -> _InMemory:
+    """The steps ``every`` of ``k`` in memory, with at most ``most`` lanes."""
+    shared, steps, read_names = every.shared, every.step, every.names
     names = {loop.var for loop in (*shared, steps)}
     defs = _with_free_names(every.defs)
     lanes = _shared_lanes(defs, shared, names)
     locals_: list[Buffer] = []
-    inner: list[Stmt] = []
+    inner: list[Nest] = []
     grid: dict[str, Loop] = {}
     for d in defs:
-        plan = _plan(d, [loop.var for loop in shared], steps.var, lanes)
+        plan = _plan(d, [loop.var for loop in shared], steps.var, lanes, most)
         kernel = _tile(apart, d, plan)
         chain, stmts = grid_chain(kernel)
         blocks = [loop for loop in chain if loop.var in names or loop.var == f"{lanes}0"]
         rest = tuple(replace(loop, kind=Kind.SEQ) for loop in chain if loop not in blocks)
         grid |= {loop.var: loop for loop in blocks if loop.var != steps.var}
-        inner += nest(rest, map_statements(stmts, lambda _, s: _together(s, read_names)))
+        inner.append((rest, map_statements(stmts, lambda _, s: _together(s, read_names))))
         locals_ += kernel.locals
-    whole = nest(tuple(grid.values()), (replace(steps, body=tuple(inner)),))
-    return Kernel(k.name, tuple(locals_), whole, k.span), ()
+    return _InMemory(k, steps, tuple(grid.values()), tuple(inner), tuple(locals_))
 
 
 def _with_free_names(defs: Sequence[Def]) -> list[Def]:
@@ -346,17 +398,17 @@ def _shared_lanes(defs: Sequence[Def], shared: Sequence[Loop], names: set[str]) 
     return longest
 
 
-def _plan(d: Def, shared: Sequence[str], step: str, lanes: str | None) -> KernelPlan:
-    """The tiles of ``d`` in a kernel of its own."""
+def _plan(d: Def, shared: Sequence[str], step: str, lanes: str | None, most: int) -> KernelPlan:
+    """The tiles of ``d``, of at most ``most`` lanes, in a kernel of its own."""
     own = [a for a in d.par if a.name not in (*shared, step) and _size(a) > 1]
     elements = prod(_size(a) for a in own)
     tiles: dict[str, int] = {}
     if lanes is not None:
-        tiles[lanes] = _tile_of(next(a for a in d.par if a.name == lanes))
+        tiles[lanes] = _tile_of(next(a for a in d.par if a.name == lanes), most)
     elif d.red and elements < FEW and _size(d.red[-1]) > elements:
-        tiles[d.red[-1].name] = _tile_of(d.red[-1])
+        tiles[d.red[-1].name] = _tile_of(d.red[-1], most)
     elif own:
-        tiles[own[-1].name] = _tile_of(own[-1])
+        tiles[own[-1].name] = _tile_of(own[-1], most)
         if d.red:
             tiles[d.red[-1].name] = min(AT_ONCE, ceil_pow2(_size(d.red[-1])))
     order = {name: n for n, name in enumerate((*shared, step))}
@@ -366,8 +418,8 @@ def _plan(d: Def, shared: Sequence[str], step: str, lanes: str | None) -> Kernel
     return KernelPlan(d.name, (d.name,), tuple(axes), partition=False)
 
 
-def _tile_of(a: Axis) -> int:
-    return min(LANES, ceil_pow2(_size(a)))
+def _tile_of(a: Axis, most: int) -> int:
+    return min(most, ceil_pow2(_size(a)))
 
 
 def _tile(program: Program, d: Def, plan: KernelPlan) -> Kernel:

@@ -1,0 +1,113 @@
+"""Tensors of recurrences of which only the last steps are read are circular buffers (``tile-recurrences``).
+
+A stencil of 1000 steps has a state in memory, of which each step reads the one before, and other kernels the last one::
+
+    u[t, i] = u[t - 1, i - 1] + ...    ;    Y[i] = u[999, i]        u: f32[1000, 1048576]
+    u[t % 3, i] = u[(t - 1) % 3, i - 1] + ...    ;    Y[i] = u[0, i]    u: f32[3, 1048576]
+
+With steps that read up to ``d`` steps back, there are ``d + 2`` elements: those that a step writes are not read by the
+step before it either, so that blocks of a team, which wait for each other once in each step, may be one step apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nautilus.core.buffers import Space
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Expr, Load, Var, free_vars, loads, rewrite
+from nautilus.core.index.linear import Linear, linear
+from nautilus.core.index.simplify import simplify
+from nautilus.scalar.analysis.definitions import writes_of
+from nautilus.scalar.ir import (
+    Kernel,
+    Kind,
+    Loop,
+    Program,
+    Store,
+    Update,
+    common_loops,
+    expressions,
+    extent,
+    statements,
+    with_expressions,
+)
+from nautilus.scalar.rewriting import map_statements, with_body
+
+MORE = 2  # times as many steps, at least, as the buffer then has
+
+
+def with_circular_buffers(program: Program, name: str) -> Program:
+    """``program`` with the temps of the tiled recurrence ``name`` as circular buffers where they may be."""
+    own = writes_of(next(k for k in program.kernels if k.name == name))
+    for b in [b for b in program.buffers if b.space is Space.TEMP and b.name in own]:
+        k = next(k for k in program.kernels if k.name == name)
+        step = _step(k, b.name)
+        found = None if step is None else _found(program, k, step, b.name)
+        if found is not None and found[1] * MORE <= int(str(b.shape[found[0]])):
+            program = _circular(program, b.name, *found)
+    return program
+
+
+def _step(k: Kernel, name: str) -> Loop | None:
+    """The outermost ordered loop of ``k`` that is around everything that accesses ``name``."""
+    around: tuple[Loop, ...] | None = None
+    for loops, s in statements(k.body):
+        if s.buffer == name or any(ld.buffer == name for e in expressions(s) for ld in loads(e)):
+            around = loops if around is None else common_loops(around, loops)
+    return next((loop for loop in around or () if loop.kind is Kind.SEQ), None)
+
+
+def _found(program: Program, k: Kernel, step: Loop, name: str) -> tuple[int, int] | None:
+    """The axis of the steps of the temp ``name``, and how many of them are kept; None where others are read."""
+    count, t = extent(step), Var(step.var)
+    indices = [s.index for _, s in statements(k.body) if s.buffer == name]
+    axes = {n for index in indices for n, e in enumerate(index) if step.var in free_vars(e)}
+    if count is None or count < 1 or step.lo != integer(0) or len(axes) != 1:
+        return None
+    axis = axes.pop()
+    place, *others = {linear(index[axis]) for index in indices}
+    slope = place.slope(step.var)
+    if others or slope not in (1, -1) or place.without(t).terms:
+        return None
+    back = [_distance(place - linear(e), slope) for e in _places(k, name, axis)]
+    last = place.without(t).shift(slope * (count - 1))
+    after = [e for other in program.kernels if other is not k for e in _places(other, name, axis)]
+    ends = [_distance(last - linear(e), slope) for e in after]
+    known = [d for d in back if d is not None]
+    slots = max(known, default=0) + 2
+    whole = len(known) == len(back) and all(isinstance(e, Const) for e in after)
+    return (axis, slots) if whole and all(d is not None and d < slots for d in ends) else None
+
+
+def _places(k: Kernel, name: str, axis: int) -> list[Expr]:
+    """The positions along ``axis`` at which ``k`` reads ``name``."""
+    read = (ld for _, s in statements(k.body) for e in expressions(s) for ld in loads(e))
+    return [ld.index[axis] for ld in read if ld.buffer == name]
+
+
+def _distance(apart: Linear, slope: int) -> int | None:
+    """How many steps before the one that stores a position the other one is, ``apart`` from it; None: unknown or after."""
+    steps = apart.const * slope
+    return None if apart.terms or steps < 0 else steps
+
+
+def _circular(program: Program, name: str, axis: int, slots: int) -> Program:
+    """``program`` where the position of ``name`` along ``axis`` is the remainder of that by ``slots``."""
+
+    def at(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return (*index[:axis], simplify(calc("mod", index[axis], slots), {}), *index[axis + 1 :])
+
+    def read(e: Expr) -> Expr | None:
+        return replace(e, index=at(e.index)) if isinstance(e, Load) and e.buffer == name else None
+
+    def rule(_: tuple[Loop, ...], s: Store | Update) -> Store | Update:
+        s = with_expressions(s, lambda e: rewrite(e, read))
+        return replace(s, index=at(s.index)) if s.buffer == name else s
+
+    buffers = tuple(
+        replace(b, shape=(*b.shape[:axis], slots, *b.shape[axis + 1 :])) if b.name == name else b
+        for b in program.buffers
+    )
+    kernels = tuple(with_body(k, map_statements(k.body, rule)) for k in program.kernels)
+    return replace(program, buffers=buffers, kernels=kernels)
