@@ -1,5 +1,5 @@
 # Every target sets up what it needs in .venv by itself. `make` alone lists the targets.
-PYTHON  ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3.14 python3,$(shell command -v $(p))))
+PYTHON  ?= $(shell .ci/find_python)
 VENV    ?= .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready

@@ -19,7 +19,7 @@ GOOD = "dim M = 3, N = 5\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = sum[j](X[
 
 def run(script: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["sh", str(script), *arguments], capture_output=True, text=True, check=False, env=os.environ | env
+        ["/bin/sh", str(script), *arguments], capture_output=True, text=True, check=False, env=os.environ | env
     )
 
 
@@ -78,3 +78,23 @@ def test_ci_is_a_script() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK) and "make test" in script.read_text()
     subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_a_python_that_is_a_single_file_is_found_before_one_in_a_shared_library(tmp_path: Path) -> None:
+    def interpreter(folder: str, version: str, code: int) -> str:
+        path = tmp_path / folder / version
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\nexit {code}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def found(*folders: str) -> str:
+        path = ":".join(str(tmp_path / f) for f in folders)
+        return run(ROOT / ".ci" / "find_python", PATH=path).stdout.strip()
+
+    shared, newer = interpreter("shared", "python3.12", 3), interpreter("newer", "python3.13", 0)
+    single = interpreter("single", "python3.12", 0)
+    interpreter("unusable", "python3.11", 127)
+    assert found("unusable", "newer", "shared", "single") == single
+    assert found("unusable", "newer", "shared") == shared
+    assert found("newer") == newer and found("unusable") == ""
