@@ -3,6 +3,7 @@
 * Windows (:mod:`.windows`) have their exact extents in registers, or a loop of the width that the caller states.
 * Terms of scatters (:mod:`.terms`) are registers of one thread along the axis of their keys.
 * Products for each position of contiguous memory (:mod:`nautilus.planner.lanewise.products`) have neighbouring results.
+* Displaced elements at all positions (:mod:`nautilus.planner.lanewise.taps`) have the taps of a thread.
 * Pairs of rows (:mod:`.pairs`) have tiles of both.
 * Rows of segments (:mod:`.segments`) have a block each.
 * Rows that share vectors (:mod:`.shared_vectors`) have a block together.
@@ -17,7 +18,7 @@ from typing import TypeAlias
 
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.planner.draft import Draft
-from nautilus.planner.lanewise import products
+from nautilus.planner.lanewise import products, taps
 from nautilus.planner.rowwise import columns, pairs, segments, shared_vectors, terms, windows
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 
@@ -68,6 +69,12 @@ def _lanewise(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None
     """Products whose operands are contiguous along the results."""
     extents = {x: g.extent(x) for x in g.unified.extents}
     return products.plan_of(g.defs, extents, grid, rest) if is_whole(g, grid) else None
+
+
+def _taps(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None:
+    """Sums of displaced elements over groups of positions."""
+    extents = {x: g.extent(x) for x in g.unified.extents}
+    return None if g.dots or g.scans else taps.plan_of(g.defs, extents, grid, rest)
 
 
 def _pairs(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None:
@@ -137,6 +144,6 @@ def _direct(down: int, across: int) -> WarpPlan:
 
 #: in order, as some structures are cases of others
 RULES: tuple[Callable[[Draft, Sequence[str], Sequence[str]], Plan | None], ...] = (
-    _windows, _terms, _lanewise, _pairs, _reduced_pairs, _shared_terms, _segments, _shared_vectors, _launched_windows,
+    _taps, _windows, _terms, _lanewise, _pairs, _reduced_pairs, _shared_terms, _segments, _shared_vectors, _launched_windows,
     _rows_and_columns,
 )  # fmt: skip

@@ -20,7 +20,7 @@ from math import prod
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.index.linear import Linear, linear_parts
+from nautilus.core.index.linear import Linear, linear, linear_parts
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.ma_tile.analysis.access import (
@@ -131,10 +131,11 @@ def collect(
     weight |= {x: weight.get(x, 0) + n * (1 if dots or repeated.keys() - {x} else _STORES) for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
+    groups = {a.name: a.size for a in kernel.axes if a.name in shifts & reduced and a.name in vec}
     return LayoutCost(
-        weight, vec | _held(vec, sliding, windows, vector_bytes // WORD, bool(shifts)), loaded, _tiles(kernel, dots),
+        weight, vec | _held(vec, sliding, windows, vector_bytes // WORD, bool(shifts)) | groups, loaded, _tiles(kernel, dots),
         _keyed(kernel, refs), frozenset(words), _costly(kernel), _sharing(kernel, buffers, refs, reduced),
-        SHARED if shared else 32, _terms(kernel, reduced) if shared else frozenset(), frozenset(sliding), shifts,
+        SHARED if shared else 32, _terms(kernel, reduced) if shared else frozenset(), frozenset(sliding | groups.keys()), shifts,
     )  # fmt: skip
 
 
@@ -241,15 +242,16 @@ def _shifts(kernel: TileKernel, reduced: Collection[str]) -> frozenset[str]:
     loads = [op for op in walk_ops(kernel.body) if isinstance(op, LoadOp)]
     found = set[str]()
     for op in loads:
-        sizes = {a.name: a.size for a in op.result.type.axes if a.name not in reduced}
-        for form in map(affine, op.index):
+        sizes = {a.name: a.size for a in op.result.type.axes}
+        for e, form in ((e, linear(e)) for e in op.index):
             inside = [x for x in sizes if form.slope(x)]
-            for x in inside if len(inside) == 2 else ():
-                position = next(y for y in inside if y != x)
-                tiles = (o.result.type.names for o in loads)
-                shared = form.slope(position) == 1 and any(position in t and x not in t for t in tiles)
-                near = shared and abs(form.slope(x)) <= _STEP
-                found |= {x} if near and 1 < sizes[x] <= MOST_SHIFTS else set()
+            grouped = len(free_vars(e) & set(reduced)) > 1  # neighbours in a group of positions, which are summed
+            for x in (x for x in inside if x not in reduced and 1 < sizes[x] <= MOST_SHIFTS):
+                others = [y for y in inside if y != x and (grouped if y in reduced else len(inside) == 2)]
+                tiles = [o.result.type.names for o in loads]
+                shared = (y for y in others if form.slope(y) == 1 and any(y in t and x not in t for t in tiles))
+                if abs(form.slope(x)) <= _STEP and (position := next(shared, None)) is not None:
+                    found |= {x, position} if position in reduced else {x}
     return frozenset(found)
 
 
