@@ -11,15 +11,17 @@ after the loop.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+
 from nautilus.core.expr.nodes import Load, Var, free_vars
 from nautilus.core.index.linear import linear
 from nautilus.core.index.sizes import at_most
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2
 from nautilus.planner.rowwise.elementwise import WASTE, fitting
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
-from nautilus.scalar.passes.positions.flatten_positions import GROUP
+from nautilus.scalar.passes.positions.flatten_positions import GROUP, LEAST
 from nautilus.targets.limits import VECTOR_BYTES, WARP
 
 HELD = 64  # results of a thread
@@ -35,17 +37,13 @@ def plan_of(
 
     ``grid``: axes with a block for each position; ``rest``: the others.
     """
-    sums = [d for d in defs if d.is_reduction]
-    if len(rest) != 2 or len(sums) != 1 or {a.name for a in sums[0].red} != {*rest}:
+    form = _form(defs, extents)
+    if form is None or {*form.axes} != {*rest} or not {*form.taps} <= {*grid}:
         return None
-    d, (group, loop) = sums[0], sorted(rest, key=lambda x: extents[x])
-    found = [ld for ld in d.reads() if ld.index and {*rest} <= free_vars(ld)]
-    taps = _taps(d, group, found, extents)
-    if not taps or extents[group] > GROUP or not {*taps} <= {*grid}:
-        return None
+    found, taps, (loop, group) = form.found, form.taps, form.axes
     lane = _lane(found, grid)
     width = max(ld.dtype.bytes for ld in found)
-    vec = 1 if lane is None else _vector(width, taps, extents[lane])
+    vec = 1 if lane is None else _vector(width, extents[lane])
     tiles = dict[str, int]()
     room = HELD // vec
     for x in taps:  # the nearest in memory first
@@ -54,24 +52,41 @@ def plan_of(
     across = 1
     if lane is not None:
         count = -(-extents[lane] // vec)
-        across = fitting(count, min(WARP, ceil_pow2(count)), min(WARP // LANES, ceil_pow2(count)), WASTE) or WARP // LANES
+        most = min(WARP, ceil_pow2(count))
+        across = fitting(count, most, min(WARP // LANES, most), WASTE) or WARP // LANES
         tiles[lane] = across * vec
-    roles = {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
-    step = min(WARP // across * WARPS, ceil_pow2(extents[loop]))
-    roles |= {loop: AxisPlan(loop, LOOP, step), group: AxisPlan(group, TILE, extents[group])}
     bytes_ = VECTOR_BYTES if lane is None else vec * width
-    return loop, roles, WarpPlan(warps=(1, max(1, across * step // WARP)), stages=1, epilogue="direct", vector_bytes=bytes_)
+    step = min(WARP // across * WARPS, ceil_pow2(extents[loop]))
+    warps = max(1, across * step // WARP)
+    roles = {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
+    roles |= {loop: AxisPlan(loop, LOOP, step), group: AxisPlan(group, TILE, extents[group])}
+    return loop, roles, WarpPlan(warps=(1, warps), stages=1, epilogue="direct", vector_bytes=bytes_)
 
 
 def is_displaced(defs: Sequence[Def]) -> bool:
     """Whether ``defs`` are one such sum, whose threads hold so much that others have to fill their waits."""
+    return _form(defs, {a.name: at_most(a.extent) for d in defs for a in d.axes}) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The operands, the taps, and the axes of groups and of the positions of a group."""
+
+    found: tuple[Load, ...]
+    taps: tuple[str, ...]
+    axes: tuple[str, str]
+
+
+def _form(defs: Sequence[Def], extents: Mapping[str, int]) -> _Form | None:
+    """The only sum of ``defs``, if it is such a sum."""
     sums = [d for d in defs if d.is_reduction]
-    if len(sums) != 1 or len(sums[0].red) != 2:
-        return False
-    extents = {a.name: at_most(a.extent) for a in sums[0].axes}
-    group = min(sums[0].red, key=lambda a: extents[a.name]).name
-    found = [ld for ld in sums[0].reads() if ld.index and {a.name for a in sums[0].red} <= free_vars(ld)]
-    return extents[group] <= GROUP and bool(_taps(sums[0], group, found, extents))
+    if len(sums) != 1 or len(sums[0].red) != 2 or points(sums[0].red) < LEAST:
+        return None
+    d, (group, loop) = sums[0], sorted((a.name for a in sums[0].red), key=lambda x: extents[x])
+    found = tuple(ld for ld in d.reads() if ld.index and {group, loop} <= free_vars(ld))
+    together = any({group, loop} <= free_vars(e) for ld in found for e in ld.index)
+    taps = _taps(d, group, found, extents)
+    return _Form(found, tuple(taps), (loop, group)) if taps and together and extents[group] <= GROUP else None
 
 
 def _taps(d: Def, group: str, found: Sequence[Load], extents: Mapping[str, int]) -> list[str]:
@@ -94,9 +109,9 @@ def _lane(found: Sequence[Load], grid: Sequence[str]) -> str | None:
     return last.pop() if len(last) == 1 and last <= {*grid} else None
 
 
-def _vector(width: int, taps: Sequence[str], extent: int) -> int:
+def _vector(width: int, extent: int) -> int:
     """Elements of a thread along the axis of lanes."""
-    return min(8 // width, extent & -extent)
+    return max(1, min(VECTOR_BYTES // 2 // width, extent & -extent))
 
 
 def _whole(extent: int, most: int) -> int:

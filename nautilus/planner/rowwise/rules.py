@@ -3,7 +3,7 @@
 * Windows (:mod:`.windows`) have their exact extents in registers, or a loop of the width that the caller states.
 * Terms of scatters (:mod:`.terms`) are registers of one thread along the axis of their keys.
 * Products for each position of contiguous memory (:mod:`nautilus.planner.lanewise.products`) have neighbouring results.
-* Displaced elements at all positions (:mod:`nautilus.planner.lanewise.taps`) have the taps of a thread.
+* Sums of displaced elements (:mod:`nautilus.planner.lanewise.taps`) have threads with several taps.
 * Pairs of rows (:mod:`.pairs`) have tiles of both.
 * Rows of segments (:mod:`.segments`) have a block each.
 * Rows that share vectors (:mod:`.shared_vectors`) have a block together.
@@ -48,9 +48,11 @@ def _windows(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None:
     extents = {x: g.extent(x) for x in rest}
     if not is_whole(g, grid) or not windows.is_window(g.defs, extents):
         return None
-    order = [a.name for a in reversed(g.defs[-1].par) if a.name in grid]
+    phases = windows.phases_of(g.defs)
+    order = [a.name for a in reversed(g.defs[-1].par) if a.name in grid and a.name not in phases]
     loop = windows.line_axis(g.defs, extents)
     tiles, warps = windows.block_of(g.defs, order, {x: g.extent(x) for x in g.unified.extents}, loop)
+    tiles |= phases
     inner = {x: AxisPlan(x, LOOP, 1) if x == loop else AxisPlan(x, TILE, g.extent(x)) for x in rest}
     return loop, inner | _on_grid(grid, tiles), _direct(1, warps)
 
@@ -144,6 +146,6 @@ def _direct(down: int, across: int) -> WarpPlan:
 
 #: in order, as some structures are cases of others
 RULES: tuple[Callable[[Draft, Sequence[str], Sequence[str]], Plan | None], ...] = (
-    _taps, _windows, _terms, _lanewise, _pairs, _reduced_pairs, _shared_terms, _segments, _shared_vectors, _launched_windows,
-    _rows_and_columns,
+    _taps, _windows, _terms, _lanewise, _pairs, _reduced_pairs, _shared_terms, _segments, _shared_vectors,
+    _launched_windows, _rows_and_columns,
 )  # fmt: skip

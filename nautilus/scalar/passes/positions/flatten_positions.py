@@ -78,7 +78,7 @@ def positions_of(d: Def) -> tuple[Axis, ...] | None:
 
 
 def _displaced(d: Def, ld: Load, found: Sequence[Load]) -> Iterator[tuple[int, int, str]]:
-    """Where a tap moves ``ld`` along an axis of positions: how near that is in memory, its number in ``d.red``, the tap."""
+    """How near in memory taps move ``ld`` along axes of positions, the numbers of these in ``d.red``, and the taps."""
     names = [a.name for a in d.red]
     for n, e in enumerate(ld.index):
         form = linear(e)
