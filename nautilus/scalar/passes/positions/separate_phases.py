@@ -10,7 +10,8 @@ elements, and all results of a phase ``p`` have the same weights::
     Y[3 * q + p] = sum[t](h[t * 3 + 2 * p % 3] * X[2 * q + 2 * p // 3 + t])
 
 The pass applies to sums whose tensors are read along such an axis at quotients and remainders of linear positions
-alone, if the period of all of them divides its extent and is at most :data:`MOST`.
+alone, if the period of all of them is at most :data:`MOST`.  Elementwise definitions that read the results follow
+(:mod:`nautilus.scalar.passes.axes.split_residues`).
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Var, children, free_vars, loads, substitute
 from nautilus.core.index.linear import linear
+from nautilus.core.index.sizes import blocks
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size, slides
-from nautilus.scalar.ir import Kernel, Program
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.axes.split_residues import Cut, Split, following, rewritten
 from nautilus.scalar.passes.simplify import Simplify
-from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
+from nautilus.scalar.rewriting import find_defs, fresh_name
 
 MOST = 8  # phases: each has results of its own in a thread
 
@@ -41,11 +44,13 @@ class SeparatePhases:
 
     def apply(self, program: Program) -> Program:
         """The program with phases; the same object where no sum has any."""
-        made = {d.name: _cut(program, d, *found) for d in find_defs(program).values() if (found := _phases(d))}
-        if not made:
-            return program
-        kernels = tuple(made.get(k.name, k) for k in program.kernels)
-        return Simplify().apply(replace(program, kernels=kernels))
+        found: dict[str, Split] = {}
+        for name, d in find_defs(program).items():
+            phases = _phases(d)
+            made = _split(program, d, *phases) if phases is not None else following(d, found)
+            if made is not None:
+                found[name] = made
+        return Simplify().apply(rewritten(program, found)) if found else program
 
 
 def _phases(d: Def) -> tuple[Axis, int] | None:
@@ -61,7 +66,7 @@ def _phases(d: Def) -> tuple[Axis, int] | None:
         if not slides(d, {a.name}, red) or 0 in periods or extent is None or not periods:
             continue
         period = lcm(*periods)
-        if 1 < period <= MOST and extent % period == 0:
+        if 1 < period <= MOST:
             return a, period
     return None
 
@@ -82,13 +87,13 @@ def _periods(e: Expr, axis: str) -> Iterator[int]:
                 yield from _periods(c, axis)
 
 
-def _cut(program: Program, d: Def, axis: Axis, period: int) -> Kernel:
-    """The kernel of ``d`` with a quotient and a phase in place of ``axis``."""
-    taken = [a.name for a in d.axes]
+def _split(program: Program, d: Def, axis: Axis, period: int) -> Split:
+    """``d`` with a quotient and a phase in place of ``axis``."""
+    extent, taken = size(axis) or 0, [a.name for a in d.axes]
     q = fresh_name(program, f"{axis.name}_quotient", taken)
     p = fresh_name(program, f"{axis.name}_phase", [*taken, q])
     place = calc("add", calc("mul", Var(q), period), Var(p))
-    axes = (Axis(q, (size(axis) or 0) // period, axis.span), Axis(p, period, axis.span))
+    axes = (Axis(q, blocks(extent, period), axis.span), Axis(p, period, axis.span))
     env = {axis.name: place}
     new = replace(
         d,
@@ -97,4 +102,4 @@ def _cut(program: Program, d: Def, axis: Axis, period: int) -> Kernel:
         guard=None if d.guard is None else substitute(d.guard, env),
         at=tuple(substitute(e, env) for e in d.index),
     )
-    return kernel_of(new)
+    return Split(new, (Cut(axis.name, extent, axes, place, extent % period > 0),))
