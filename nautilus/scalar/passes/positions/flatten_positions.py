@@ -37,6 +37,7 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 GROUP = 8  # neighbouring positions of a thread, at most
 LEAST = 1024  # terms of a result: shorter sums have threads enough for each
 TAPS = 64  # of an axis, at most: the results of a filter with many terms are no taps of it
+WASTE = 8  # at most 1 / WASTE of the positions of long groups are unused
 TERMS = 4  # terms of a result for each combination of taps, at least
 
 
@@ -94,8 +95,9 @@ def _depth(axis: str, ld: Load) -> int:
 
 
 def group_of(extent: int) -> int:
-    """The positions of a group along an axis of ``extent``: those that leave the fewest unused, and many."""
-    return min((GROUP, GROUP // 2), key=lambda n: (blocks(extent, n) * n, -n))
+    """The positions of a group along an axis of ``extent``: many, if that leaves few unused."""
+    many, few = (blocks(extent, n) * n for n in (GROUP, GROUP // 2))
+    return GROUP if many <= max(few, extent + extent // WASTE) else GROUP // 2
 
 
 def _flat(program: Program, d: Def, order: Sequence[Axis]) -> Kernel:
