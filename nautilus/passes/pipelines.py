@@ -157,7 +157,8 @@ SCALAR = Stage(
         *("operands.store_operands:StoreOperands", "results.store_tables:StoreTables"),
         *("axes.flatten_contractions:FlattenContractions", "windows.slide_windows:SlideWindows"),
         *("windows.separate_windows:SeparateWindows", "windows.nest_windows:NestWindows"),
-        "windows.match_extents:MatchExtents",
+        *("positions.separate_phases:SeparatePhases", "windows.match_extents:MatchExtents"),
+        "positions.flatten_positions:FlattenPositions",
         *(
             "positions.scan_positions:ScanPositions",
             "windows.rescale_scans:RescaleScans",

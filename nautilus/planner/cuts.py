@@ -32,6 +32,7 @@ from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, Wa
 from nautilus.core.types import DType
 from nautilus.planner import streaming
 from nautilus.planner.kernels import default_schedule, stored
+from nautilus.planner.lanewise import taps
 from nautilus.planner.products.dots import Dot, dot_of
 from nautilus.planner.rowwise import pairs, windows
 from nautilus.planner.rowwise.segments import shared_segments
@@ -361,6 +362,7 @@ def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _S
     total = count * blocks(extent(loop), plan.axis(loop).tile) * step
     size = prod(tiles[a.name] for a in plan.axes)
     busy = not dots and sum(map(_instructions, unified.defs)) * size > BUSY * step
+    busy = busy or taps.is_displaced(unified.defs)
     enough = many * blocks(WARPS, warps) if busy else 0
     return _Stream(count, step, slots, ahead, steps, total, results, 0 if dots else many, enough)
 

@@ -195,9 +195,12 @@ UFUNCS: dict[str, Callable[..., Any]] = {
 
 
 def _fold(f: Callable[..., Any], x: Array, axes: tuple[int, ...]) -> Array:
-    """``x`` combined over ``axes`` by ``f``, in its own type."""
+    """``x`` combined over ``axes`` by ``f``, in its own type.
+
+    The order of a sum in numpy depends on the strides of its terms, which say nothing about the kernel.
+    """
     if isinstance(f, np.ufunc):
-        return np.asarray(f.reduce(x, axis=axes, dtype=x.dtype))
+        return np.asarray(f.reduce(np.ascontiguousarray(x), axis=axes, dtype=x.dtype))
     last = range(x.ndim - len(axes), x.ndim)
     moved = np.moveaxis(x, axes, tuple(last))
     parts = moved.reshape(*moved.shape[: x.ndim - len(axes)], -1)

@@ -3,6 +3,7 @@
 * Windows (:mod:`.windows`) have their exact extents in registers, or a loop of the width that the caller states.
 * Terms of scatters (:mod:`.terms`) are registers of one thread along the axis of their keys.
 * Products for each position of contiguous memory (:mod:`nautilus.planner.lanewise.products`) have neighbouring results.
+* Sums of displaced elements (:mod:`nautilus.planner.lanewise.taps`) have threads with several taps.
 * Pairs of rows (:mod:`.pairs`) have tiles of both.
 * Rows of segments (:mod:`.segments`) have a block each.
 * Rows that share vectors (:mod:`.shared_vectors`) have a block together.
@@ -17,7 +18,7 @@ from typing import TypeAlias
 
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.planner.draft import Draft
-from nautilus.planner.lanewise import products
+from nautilus.planner.lanewise import products, taps
 from nautilus.planner.rowwise import columns, pairs, segments, shared_vectors, terms, windows
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 
@@ -47,9 +48,11 @@ def _windows(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None:
     extents = {x: g.extent(x) for x in rest}
     if not is_whole(g, grid) or not windows.is_window(g.defs, extents):
         return None
-    order = [a.name for a in reversed(g.defs[-1].par) if a.name in grid]
+    phases = windows.phases_of(g.defs)
+    order = [a.name for a in reversed(g.defs[-1].par) if a.name in grid and a.name not in phases]
     loop = windows.line_axis(g.defs, extents)
     tiles, warps = windows.block_of(g.defs, order, {x: g.extent(x) for x in g.unified.extents}, loop)
+    tiles |= phases
     inner = {x: AxisPlan(x, LOOP, 1) if x == loop else AxisPlan(x, TILE, g.extent(x)) for x in rest}
     return loop, inner | _on_grid(grid, tiles), _direct(1, warps)
 
@@ -68,6 +71,12 @@ def _lanewise(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None
     """Products whose operands are contiguous along the results."""
     extents = {x: g.extent(x) for x in g.unified.extents}
     return products.plan_of(g.defs, extents, grid, rest) if is_whole(g, grid) else None
+
+
+def _taps(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None:
+    """Sums of displaced elements over groups of positions."""
+    extents = {x: g.extent(x) for x in g.unified.extents}
+    return None if g.dots or g.scans else taps.plan_of(g.defs, extents, grid, rest)
 
 
 def _pairs(g: Draft, grid: Sequence[str], rest: Sequence[str]) -> Plan | None:
@@ -137,6 +146,6 @@ def _direct(down: int, across: int) -> WarpPlan:
 
 #: in order, as some structures are cases of others
 RULES: tuple[Callable[[Draft, Sequence[str], Sequence[str]], Plan | None], ...] = (
-    _windows, _terms, _lanewise, _pairs, _reduced_pairs, _shared_terms, _segments, _shared_vectors, _launched_windows,
-    _rows_and_columns,
+    _taps, _windows, _terms, _lanewise, _pairs, _reduced_pairs, _shared_terms, _segments, _shared_vectors,
+    _launched_windows, _rows_and_columns,
 )  # fmt: skip

@@ -63,6 +63,7 @@ SHARING = 4  # neighbouring windows that have an element, at least
 SMALL = 8  # an operand of less than 1 / SMALL of the largest one may be read in parts of sectors
 RUNNING = 8  # terms, at least, as which running results of a thread count: they have registers in all steps
 ELEMENTS = 128  # of windows of two axes that a thread holds with more than neighbouring results
+PHASES = 8  # results of a thread along an axis of phases, at most
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
 
 
@@ -215,6 +216,20 @@ class Vectors:
         tiles |= {self.lines: lines} if self.lines else {}
         tiles |= {self.members: results} if self.members else {}
         return tiles | dict(self.beside), max(1, across * sectors * down * lines // held // 32)
+
+
+def phases_of(defs: Sequence[Def]) -> dict[str, int]:
+    """The axis of phases (``separate-phases``) with its extent: a thread has the results of all of them.
+
+    None where the windows have so few terms that writing neighbours together is worth more.
+    """
+    ends = {a.name: nominal(a.extent) for d in defs for a in d.par}
+    found = dict[str, int]()
+    for form in (linear(e) for d in defs for e in d.at or ()):
+        slopes = {x.name: n for x, n in form.terms.items() if isinstance(x, Var)}
+        found |= {x: ends[x] for x, n in slopes.items() if n == 1 and ends.get(x, 0) in slopes.values()}
+    long = all(prod(nominal(a.extent) for a in d.red) > LINE_TERMS // 2 for d in defs if d.is_reduction)
+    return found if long and len(found) == 1 and max(found.values()) <= PHASES else {}
 
 
 def block_of(

@@ -20,7 +20,7 @@ from math import prod
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.index.linear import Linear, linear_parts
+from nautilus.core.index.linear import Linear, linear, linear_parts
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.ma_tile.analysis.access import (
@@ -54,6 +54,7 @@ MOST_SHIFTS = 16  # displacements of a product of which a thread has all
 MOST_SLIDING = 8  # neighbouring windows of a thread along contiguous elements
 #: a thread has several windows if elements that are computed of positions alone are at most 1 / REPEATED of theirs
 REPEATED = 16
+OVERLAPPING = 8  # positions that windows further apart than their terms step over, at least, so that most are shared
 SHARED = 16  # lanes along the columns of tiles in shared memory, so that a thread has several of their rows
 _STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
@@ -131,10 +132,13 @@ def collect(
     weight |= {x: weight.get(x, 0) + n * (1 if dots or repeated.keys() - {x} else _STORES) for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
+    groups = {a.name: a.size for a in kernel.axes if a.name in shifts & reduced and a.name in vec}
     return LayoutCost(
-        weight, vec | _held(vec, sliding, windows, vector_bytes // WORD, bool(shifts)), loaded, _tiles(kernel, dots),
+        weight, vec | _held(vec, sliding, windows, vector_bytes // WORD, bool(shifts)) | groups, loaded,
+        _tiles(kernel, dots),
         _keyed(kernel, refs), frozenset(words), _costly(kernel), _sharing(kernel, buffers, refs, reduced),
-        SHARED if shared else 32, _terms(kernel, reduced) if shared else frozenset(), frozenset(sliding), shifts,
+        SHARED if shared else 32, _terms(kernel, reduced) if shared else frozenset(),
+        frozenset(sliding | groups.keys()), shifts,
     )  # fmt: skip
 
 
@@ -241,25 +245,33 @@ def _shifts(kernel: TileKernel, reduced: Collection[str]) -> frozenset[str]:
     loads = [op for op in walk_ops(kernel.body) if isinstance(op, LoadOp)]
     found = set[str]()
     for op in loads:
-        sizes = {a.name: a.size for a in op.result.type.axes if a.name not in reduced}
-        for form in map(affine, op.index):
+        sizes = {a.name: a.size for a in op.result.type.axes}
+        for e, form in ((e, linear(e)) for e in op.index):
             inside = [x for x in sizes if form.slope(x)]
-            for x in inside if len(inside) == 2 else ():
-                position = next(y for y in inside if y != x)
-                tiles = (o.result.type.names for o in loads)
-                shared = form.slope(position) == 1 and any(position in t and x not in t for t in tiles)
-                near = shared and abs(form.slope(x)) <= _STEP
-                found |= {x} if near and 1 < sizes[x] <= MOST_SHIFTS else set()
+            grouped = len(free_vars(e) & set(reduced)) > 1  # neighbours in a group of positions, which are summed
+            for x in (x for x in inside if x not in reduced and 1 < sizes[x] <= MOST_SHIFTS):
+                others = [y for y in inside if y != x and (grouped if y in reduced else len(inside) == 2)]
+                tiles = [o.result.type.names for o in loads]
+                shared = (y for y in others if form.slope(y) == 1 and any(y in t and x not in t for t in tiles))
+                if abs(form.slope(x)) <= _STEP and (position := next(shared, None)) is not None:
+                    found |= {x, position} if position in reduced else {x}
     return frozenset(found)
 
 
 def _sliding(op: LoadOp, reduced: Collection[str]) -> set[str]:
-    """The axes of positions of windows of ``op``, no further apart than the terms, which are ``reduced``."""
+    """The axes of positions of windows of ``op``, whose terms are ``reduced``.
+
+    They are no further apart than the terms, or neighbouring windows have most elements in common.
+    """
     found = set[str]()
+    terms = {a.name: a.size for a in op.result.type.axes if a.name in reduced}
     for form in (part for e in op.index for part in (affine(e), *linear_parts(e))):
         inside = [x for x in op.result.type.names if form.slope(x) > 0]
-        step = max((abs(form.slope(x)) for x in op.result.type.names if x in reduced), default=0)
-        found |= {x for x in inside if x not in reduced and form.slope(x) <= step}
+        step = max((abs(form.slope(x)) for x in terms), default=0)
+        longest = max((terms[x] for x in terms if abs(form.slope(x)) == 1), default=0)
+        near = {x for x in inside if x not in reduced and form.slope(x) <= step}
+        over = {x for x in inside if x not in reduced and form.slope(x) * OVERLAPPING <= longest}
+        found |= near | (over if not near else set())
     return found
 
 

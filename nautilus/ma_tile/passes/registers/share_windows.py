@@ -15,12 +15,16 @@ A load is not changed if no index moves with one axis whose neighbouring positio
 axis, all of which is in registers; if another index or a part of the mask depends on either of them in another way; or
 if its elements are not fewer.  Elements that are contiguous along the windows are loaded with vectors; the first and
 the last one may have elements outside of the windows, as far as the tensor goes.
+
+Elements of less than 32 bits that are neighbours along the windows share registers.  Where only a conversion to 32 bits
+reads the windows, it is done before them, so that no register is put together anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc, integer
@@ -35,10 +39,12 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import vector_width
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
-from nautilus.ma_tile.ir.ops import GlobalLoad, MemKernel, MemModule, MemOp, WindowOp
-from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
+from nautilus.ma_tile.ir.ops import Frag, GlobalLoad, MapOp, MemKernel, MemModule, MemOp, WindowOp, walk_ops
+from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 from nautilus.ma_tile.rewriting.renaming import Names, layout_name
-from nautilus.targets.limits import VECTOR_BYTES
+from nautilus.targets.limits import VECTOR_BYTES, WORD
+
+_WORD = 8 * WORD  # bits of a register
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +61,20 @@ class ShareWindows:
 
 def _shared(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> MemKernel:
     """``kernel`` with the loads of its windows shared."""
-    work = _Windows(kernel, buffers, dict(kernel.layouts), Names(kernel))
+    work = _Windows(kernel, buffers, dict(kernel.layouts), Names(kernel), _conversions(kernel))
     body = rebuild(kernel.body, work.rule)
     if body == kernel.body:
         return kernel
     return replace(kernel, layouts=work.layouts, body=body)
+
+
+def _conversions(kernel: MemKernel) -> dict[str, MapOp]:
+    """By name of its operand, each conversion to 32 bits that is the only reader of narrower elements."""
+    ops = list(walk_ops(kernel.body))
+    uses = Counter(name for op in ops for name in reads(op))
+    casts = [op for op in ops if isinstance(op, MapOp) and op.op == "cast" and op.result.type.dtype.bits == _WORD]
+    narrow = [op for op in casts if op.args[0].type.dtype.bits < _WORD and uses[op.args[0].name] == 1]
+    return {op.args[0].name: op for op in narrow if op.result.layout == op.args[0].layout}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +165,23 @@ class _Elements:
 
 @dataclass(slots=True)
 class _Windows:
-    """The loads of one kernel.  ``layouts``: those of the kernel and of the new fragments."""
+    """The loads of one kernel.
+
+    ``layouts``: those of the kernel and of the new fragments; ``casts``: conversions that may be done before windows;
+    ``moved``: the results of those that are.
+    """
 
     kernel: MemKernel
     buffers: Mapping[str, Buffer]
     layouts: dict[str, FragLayout]
     names: Names
+    casts: Mapping[str, MapOp]
+    moved: set[str] = field(default_factory=set)
 
     def rule(self, op: MemOp) -> tuple[MemOp, ...]:
         """The ops that replace ``op``."""
+        if isinstance(op, MapOp) and op.result.name in self.moved:
+            return ()
         if not isinstance(op, GlobalLoad) or op.repeat is not None or op.shift or op.volatile:
             return (op,)
         if any(isinstance(x, Ref | Load) for e in op.index for x in walk(e)):
@@ -167,7 +190,24 @@ class _Windows:
         while (found := self._first(op)) is not None:
             op, window = found
             windows.insert(0, window)
-        return (op, *windows)
+        return self._converted(op, windows)
+
+    def _converted(self, op: GlobalLoad, windows: Sequence[WindowOp]) -> tuple[MemOp, ...]:
+        """The load and its windows, after the conversion where registers of the windows would be put together anew."""
+        cast = self.casts.get(windows[-1].result.name) if windows else None
+        first = self.layouts[windows[-1].result.layout].reg[:1] if windows else ()
+        if cast is None or first[0].axis not in {x for w in windows for x in (w.positions, w.terms)}:
+            return (op, *windows)
+        self.moved.add(cast.result.name)
+
+        def wide(f: Frag) -> Frag:
+            if f == windows[-1].result:
+                return cast.result
+            return replace(self.names.frag(f, "wide"), type=replace(f.type, dtype=cast.result.type.dtype))
+
+        made = {f: wide(f) for f in (op.result, *(w.result for w in windows))}
+        later = (replace(w, result=made[w.result], arg=made[w.arg]) for w in windows)
+        return (op, replace(cast, result=made[op.result], args=(op.result,)), *later)
 
     def _first(self, op: GlobalLoad) -> tuple[GlobalLoad, WindowOp] | None:
         for along in _windows(op, self.layouts[op.result.layout]):

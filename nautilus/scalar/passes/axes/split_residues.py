@@ -52,16 +52,16 @@ class SplitResidues:
     def apply(self, program: Program) -> Program:
         """The program with fewer terms; the same object where no condition is a congruence."""
         defs = find_defs(program)
-        found: dict[str, _Split] = {}
+        found: dict[str, Split] = {}
         for name, d in defs.items():
-            made = _restricted(d, defs) or _following(d, found)
+            made = _restricted(d, defs) or following(d, found)
             if made is not None:
                 found[name] = made
-        return Simplify().apply(_rewritten(program, found)) if found else program
+        return Simplify().apply(rewritten(program, found)) if found else program
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class Cut:
     """Parallel ``axis`` is at ``position``, over ``axes``; ``ragged``: some positions lie beyond its end."""
 
     axis: str
@@ -72,11 +72,11 @@ class _Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class _Split:
+class Split:
     """Definition ``d`` over its new axes, stored at ``d.at`` as far as that is inside of the buffer."""
 
     d: Def
-    cuts: tuple[_Cut, ...] = ()
+    cuts: tuple[Cut, ...] = ()
 
     @property
     def inside(self) -> tuple[Expr, ...]:
@@ -87,19 +87,19 @@ class _Split:
 # -- reductions under congruences ---------------------------------------------------------------------
 
 
-def _restricted(d: Def, defs: Mapping[str, Def]) -> _Split | None:
+def _restricted(d: Def, defs: Mapping[str, Def]) -> Split | None:
     """``d`` over the terms that satisfy its congruences; None where it has none."""
     if not d.is_reduction or d.at is not None:
         return None
     plain = {e.name for ld in d.reads() if ld.buffer in defs for e in ld.index if isinstance(e, Var)}
-    split = _Split(d)
+    split = Split(d)
     for condition in conjuncts(d.guard):
         if (form := congruence(condition)) is not None:
             split = _applied(split, condition, form, plain) or split
     return split if split.d is not d else None
 
 
-def _applied(split: _Split, condition: Expr, form: Congruence, fixed: set[str]) -> _Split | None:
+def _applied(split: Split, condition: Expr, form: Congruence, fixed: set[str]) -> Split | None:
     """``split`` without ``condition``, which is ``form``; None where no axes can be split.  ``fixed``: axes to keep."""
     d, n = split.d, form.modulus
     names = [v.name for v in form.form.terms if isinstance(v, Var)]
@@ -135,7 +135,7 @@ def _applied(split: _Split, condition: Expr, form: Congruence, fixed: set[str]) 
         guard=_guard([substitute(c, env) for c in rest], has_term),
         at=tuple(substitute(e, {cut.axis: cut.position}) for e in d.index),
     )
-    return _Split(new, (*split.cuts, cut))
+    return Split(new, (*split.cuts, cut))
 
 
 def _guard(rest: Sequence[Expr], has_term: Expr | None) -> Expr | None:
@@ -155,7 +155,7 @@ def _along_rows(d: Def, axis: str) -> bool:
     return any(linear(ld.index[-1]).slope(axis) for ld in reach if reach[ld] == max(reach.values()))
 
 
-def _fixed_residue(split: _Split, red: Axis, rest: Sequence[Expr], first: int, n: int) -> _Split | None:
+def _fixed_residue(split: Split, red: Axis, rest: Sequence[Expr], first: int, n: int) -> Split | None:
     """``split`` where ``red`` is ``first`` modulo ``n``."""
     d, extent = split.d, size(red) or 0
     if first >= extent:
@@ -167,7 +167,7 @@ def _fixed_residue(split: _Split, red: Axis, rest: Sequence[Expr], first: int, n
     return replace(split, d=replace(d, red=axes, value=substitute(d.value, env), guard=guard))
 
 
-def _cut(d: Def, axis: Axis, residues: Residues) -> tuple[_Cut, Expr, tuple[Expr, Expr]]:
+def _cut(d: Def, axis: Axis, residues: Residues) -> tuple[Cut, Expr, tuple[Expr, Expr]]:
     """Parallel ``axis`` over its residues, the position of an element that has terms, and residue and offset."""
     extent, n = size(axis) or 0, residues.modulus
     quotient = Axis(_fresh(d, f"{axis.name}_quotient"), -(-extent // n), axis.span)
@@ -178,7 +178,7 @@ def _cut(d: Def, axis: Axis, residues: Residues) -> tuple[_Cut, Expr, tuple[Expr
     wide = _wide(axes)
     position = simplify(_position(Var(quotient.name), i, j, residues), wide)
     with_terms = simplify(_position(Var(quotient.name), i, integer(0), residues), wide)
-    return _Cut(axis.name, extent, axes, position, extent % n > 0), with_terms, (i, j)
+    return Cut(axis.name, extent, axes, position, extent % n > 0), with_terms, (i, j)
 
 
 def _position(quotient: Expr, residue: Expr, offset: Expr, residues: Residues) -> Expr:
@@ -216,11 +216,11 @@ def _wide(axes: Sequence[Axis]) -> dict[str, tuple[int, int]]:
 # -- definitions that follow --------------------------------------------------------------------------
 
 
-def _following(d: Def, found: Mapping[str, _Split]) -> _Split | None:
+def following(d: Def, found: Mapping[str, Split]) -> Split | None:
     """Elementwise ``d`` over the axes of a split definition that it reads at its own position; else None."""
     if d.is_reduction or d.at is not None:
         return None
-    cuts: dict[str, _Cut] = {}
+    cuts: dict[str, Cut] = {}
     for ld in d.reads():
         for x, cut in _read_along(ld, found.get(ld.buffer)):
             axis = d.axis(x)
@@ -234,10 +234,10 @@ def _following(d: Def, found: Mapping[str, _Split]) -> _Split | None:
     par = tuple(y for p in d.par for y in (cuts[p.name].axes if p.name in cuts else (p,)))
     at = tuple(substitute(e, env) for e in d.index)
     new = replace(d, par=par, value=substitute(d.value, env), guard=guard, at=at)
-    return _Split(new, tuple(cuts.values()))
+    return Split(new, tuple(cuts.values()))
 
 
-def _read_along(ld: Load, split: _Split | None) -> list[tuple[str, _Cut]]:
+def _read_along(ld: Load, split: Split | None) -> list[tuple[str, Cut]]:
     """The variables with which ``ld`` reads the cut dimensions of ``split``, if all are plain."""
     if split is None or split.d.at is None:
         return []
@@ -249,7 +249,7 @@ def _read_along(ld: Load, split: _Split | None) -> list[tuple[str, _Cut]]:
 # -- the program after it -----------------------------------------------------------------------------
 
 
-def _rewritten(program: Program, found: Mapping[str, _Split]) -> Program:
+def rewritten(program: Program, found: Mapping[str, Split]) -> Program:
     """``program`` with the definitions of ``found``, and a temp for every reduction that is ragged."""
     shapes = {b.name: b.shape for b in program.buffers}
     temps: dict[str, Buffer] = {}
@@ -266,8 +266,8 @@ def _rewritten(program: Program, found: Mapping[str, _Split]) -> Program:
 
 
 def _definitions(
-    split: _Split,
-    found: Mapping[str, _Split],
+    split: Split,
+    found: Mapping[str, Split],
     temps: Mapping[str, Buffer],
     shapes: Mapping[str, tuple[int | Expr, ...]],
 ) -> tuple[Def, ...]:
@@ -290,7 +290,7 @@ def _definitions(
     return terms, Def(d.name, d.buffer, d.par, (), None, load, conjunction(split.inside), d.span, d.at)
 
 
-def _in_temp(ld: Load, split: _Split) -> tuple[Expr, ...] | None:
+def _in_temp(ld: Load, split: Split) -> tuple[Expr, ...] | None:
     """The index in the temp of ``split`` at which it computes the element ``ld``; None where its axes differ."""
     out: list[Expr] = []
     for e, at in zip(ld.index, split.d.index, strict=True):
@@ -301,7 +301,7 @@ def _in_temp(ld: Load, split: _Split) -> tuple[Expr, ...] | None:
     return tuple(out)
 
 
-def _safe(split: _Split, shapes: Mapping[str, tuple[int | Expr, ...]]) -> tuple[Expr, ...]:
+def _safe(split: Split, shapes: Mapping[str, tuple[int | Expr, ...]]) -> tuple[Expr, ...]:
     """Conditions under which ``split`` reads inside of its tensors beyond the end of an axis too."""
     d = split.d
     ranges, assumptions = axis_assumptions(d.axes)

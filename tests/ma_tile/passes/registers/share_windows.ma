@@ -103,3 +103,23 @@ module t target sm_80 {
     st.global Y[q], %y vec 2
   }
 }
+
+; CASE: bytes are converted before their windows
+; RUN: share-windows
+; COMPLETE:
+module t target sm_80 {
+  input X: u8[160]
+  output Y: i32[128]
+  kernel t grid 1 warps 1 min_blocks 1 {
+    layout #q_s = reg(q:4x1, s:5x1) lane(q:32x4) warp()
+    layout #q = reg(q:4x1) lane(q:32x4) warp()
+    %x = ld.global X[q + s] vec 1 : u8[q: 128, s: 5] #q_s
+    %f = cast %x : i32[q: 128, s: 5] #q_s
+    %m = reduce max %f over s : i32[q: 128] #q
+    st.global Y[q], %m vec 4
+  }
+}
+; CHECK: %x_once = ld.global X[q * 4 + u] vec 4 : u8[
+; CHECK-NEXT: %x_once_wide = cast %x_once : i32[
+; CHECK-NEXT: %f = window %x_once_wide over u into {{q s|s q}} by 1 1 : i32[
+; CHECK-NOT: cast
