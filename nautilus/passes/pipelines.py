@@ -114,6 +114,7 @@ SCALAR = Stage(
     passes=_passes(
         _SCALAR,
         "recurrences.recur_scans:RecurScans",
+        "references.running_moments:RunningMoments",
         *_recurrences("unroll_recurrences:UnrollRecurrences", "split_recurrences:SplitRecurrences"),
         "recurrences.scan_recurrences:ScanRecurrences",
         *_recurrences("join_recurrences:JoinRecurrences", "chunk_matrix_states:ChunkMatrixStates"),
@@ -142,7 +143,7 @@ SCALAR = Stage(
         *("narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes", "axes.collapse_axes:CollapseAxes"),
         PassSpec("store-tables", f"{_SCALAR}.results.store_tables:StoreTables", {"shared": True}),
         *("results.separate_columns:SeparateColumns", "results.sort_rows:SortRows"),
-        *("positions.sort_terms:SortTerms", "axes.scatter:Scatter"),
+        *("positions.sort_terms:SortTerms", "positions.chunk_keys:ChunkKeys", "axes.scatter:Scatter"),
         *("results.reduce_rows:ReduceRows", "results.store_partial_sums:StorePartialSums"),
         *("axes.delinearize:Delinearize", "results.store_results:StoreResults", "results.order_results:OrderResults"),
         *("positions.invert_reads:InvertReads", "windows.extend_reductions:ExtendReductions"),
@@ -161,6 +162,7 @@ SCALAR = Stage(
         "positions.flatten_positions:FlattenPositions",
         *(
             "positions.scan_positions:ScanPositions",
+            "references.running_moments:RunningMoments",
             "windows.rescale_scans:RescaleScans",
             "axes.chunk_scans:ChunkScans",
         ),

@@ -287,16 +287,11 @@ def _reduce(k: _Kernel, op: ReduceOp) -> None:
     k.need(t.axes == rest, "a reduction removes its axes", ", ".join(t.names))
 
 
-def _one_axis(op: ScanOp) -> bool:
-    """Whether the results of a scan may lie along the axis of its elements: it is one of steps."""
-    return op.into == op.axis and not op.exclusive
-
-
 def _scan(k: _Kernel, op: ScanOp) -> None:
     t, arg = op.result.type, op.arg.type
     _combined_type(k, op, "scan types")
     sizes = dict(zip((*arg.names, *t.names), (*arg.shape, *t.shape), strict=True))
-    named = op.axis in arg.names and op.into in t.names and (op.into not in arg.names or _one_axis(op))
+    named = op.axis in arg.names and op.into in t.names and (op.into not in arg.names or op.into == op.axis)
     k.need(named and sizes[op.axis] == sizes[op.into], "a scan leads to an axis of one size", op.into)
     if op.by is not None:
         factors = op.by.type

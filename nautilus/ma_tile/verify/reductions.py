@@ -49,7 +49,7 @@ def _factors(s: KernelScope, op: ReduceOp, layout: FragLayout) -> None:
 def scan(s: KernelScope, op: ScanOp) -> None:
     """The layout has the digits that a scan needs; scratch is declared if warps split the axis."""
     layout, t = s.use(op.arg), op.arg.type
-    along = op.into == op.axis and not op.exclusive
+    along = op.into == op.axis
     named = op.axis in t.names and (along or (op.into not in t.names and not op.is_recurrence))
     s.need(named, "a scan leads to its own axis or a new one", f"{op.axis} into {op.into}")
     wanted = frozenset(TileAxis(op.into, a.size) if a.name == op.axis else a for a in t.axes)

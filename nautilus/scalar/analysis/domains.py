@@ -88,14 +88,14 @@ def prefix_of(d: Def) -> Scan | None:
     return next((s for u in d.red for t in d.par if (s := _bound(d, u.name, t.name)) is not None), None)
 
 
-def running(guard: Expr | None, u: Axis, par: Sequence[Axis]) -> tuple[Axis, bool] | None:
-    """The axis ``t`` of ``par`` where ``guard`` is ``u <= t``, in any form, and nothing else, and False.
+def running(guard: Expr | None, u: Axis, par: Sequence[Axis], lag: int = 0) -> tuple[Axis, bool] | None:
+    """The axis ``t`` of ``par`` where ``guard`` is ``u <= t - lag``, in any form, and nothing else, and False.
 
-    True: it is ``t <= u``.  None where it is another condition.
+    True: it is ``t <= u - lag``.  None where it is another condition.
     """
     for t in par:
         bound = None if guard is None or t.extent != u.extent else prefix(guard, u.name, t.name)
-        if bound is not None and bound.shift == 0:
+        if bound is not None and bound.shift == -lag:
             return t, bound.reverse
     return None
 

@@ -11,6 +11,11 @@ value after the tile before, which is 0 before the first one::
 
     seq n { tile.seq: h[t] = a(t) * (h[t - 1] if t > 0 else carry) + b(t);  ..;  carry = sum[t | t == last](h[t]) }
 
+A running extreme that other statements read at the step before has that as a scan, from which it follows::
+
+    tile t { r[t] = x(t) };  tile t { e[t] = carry };  tile t, tile.red u { e[t] max= r[u] where u < t }
+    tile t { m[t] = max(e[t], r[t]) }
+
 States that need each other are one scan (:mod:`.recurrence_states`).
 
 The axis of the tile numbers positions in memory, so that steps from the last position on are a scan from there.
@@ -30,7 +35,7 @@ from nautilus.core.index.simplify import FALSE, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.tiles import floor_pow2
-from nautilus.scalar.analysis.states.coupled_states import CoupledStates, coupled_states, states_apart
+from nautilus.scalar.analysis.states.coupled_states import CoupledStates, coupled_states, read_before, states_apart
 from nautilus.scalar.analysis.states.extreme_states import left_out
 from nautilus.scalar.analysis.states.linear_states import (
     State,
@@ -43,7 +48,7 @@ from nautilus.scalar.analysis.states.linear_states import (
 )
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.analysis.states.scan_tile import scan_tile
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, extent, statements
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.rewriting import nest
 from nautilus.scalar.rewriting.recurrence_states import Carry, StateTile
 
@@ -123,6 +128,11 @@ class _Emitter:
         read = {ld.buffer for s in self.stores for ld in loads(s.value)}
         self.extremes = {x.name: x for x in (states_apart(form) or ()) if x.is_extreme}
         self.held = [s for s in self.stores if s.buffer in read or s.buffer in self.rows_of]
+        self.earlier = {
+            n: (unused(f"{n}__own", known), unused(f"{n}__before", known))
+            for n in self.extremes
+            if n in read_before(form)
+        }
         self.env: dict[str, Expr] = {x.loop.var: x.position for x in self.rows}
         self.env[form.step.var] = self.step()
         after = None if self.shape.count * self.tile == self.steps else self.within()
@@ -184,6 +194,8 @@ class _Emitter:
             Buffer(self.locals[s.buffer], self.program.buffer(s.buffer).dtype, shape, Space.LOCAL, s.span)
             for s in self.held
         )
+        both = ((s, name) for s in self.held for name in self.earlier.get(s.buffer, ()))
+        locals_ += tuple(Buffer(x, self.program.buffer(s.buffer).dtype, shape, Space.LOCAL, s.span) for s, x in both)
         if tile is not None:
             locals_ += (Buffer(tile.name, tile.of.dtype, tile.shape, Space.LOCAL, tile.span),)
         if self.repeats:
@@ -228,7 +240,11 @@ class _Emitter:
             guard = self.inside if extreme is None else None
             if held and self.repeats:  # a local that keeps elements of the tile before would be another register
                 value, guard = value if plain else self.shown(value), None
-            out = [self.tiled(Store(target, index, value, guard, s.span), scanned)]
+            if s.buffer in self.earlier:
+                assert extreme is not None
+                out = self.after_earlier(extreme, target)
+            else:
+                out = [self.tiled(Store(target, index, value, guard, s.span), scanned)]
         if held and s.buffer in self.stored:
             value = Load(target, index, self.program.buffer(s.buffer).dtype, s.span)
             if value.dtype is not value.dtype.compute:
@@ -270,13 +286,29 @@ class _Emitter:
         rest = rest if self.inside is None else calc("select", self.inside, rest, none)
         return Op(x.joins, (before, rest), x.value.dtype)
 
+    def after_earlier(self, x: State, target: str) -> list[Stmt]:
+        """The running extreme ``x`` in ``target``, and its values at the step before (module docstring)."""
+        name, axis, span, dtype = x.name, self.form.step.var, x.store.span, x.value.dtype
+        (own, before), here = self.earlier[name], self.here()
+        none, rest = identity(x.joins, dtype), self.put(without_zeros(x.rest))
+        rest = rest if self.inside is None else calc("select", self.inside, rest, none)
+        first: Expr = Load(self.carries[name], here[:-1], dtype, span) if self.repeats else none
+        u = unused(f"{axis}_before", {n for n, _ in self.axes()})
+        ordered = calc("lt", *((Var(axis), Var(u)) if self.form.reverse else (Var(u), Var(axis))))
+        op = "max" if x.joins == "max" else "min"
+        scan = Update(before, op, here, Load(own, (*here[:-1], Var(u)), dtype, span), ordered, span)
+        over = Loop(u, integer(0), integer(self.tile), Kind.TILE_RED, (scan,), span)
+        both = Op(x.joins, tuple(Load(n, here, dtype, span) for n in (before, own)), dtype)
+        made = [Store(own, here, rest, None, span), Store(before, here, first, None, span), over]
+        return [self.tiled(s, False) for s in (*made, Store(target, here, both, None, span))]
+
     def shown(self, e: Expr) -> Expr:
         """``e`` where a position of the tile is that of a step; 0 elsewhere."""
         if self.inside is None or not (free_vars(e) or loads(e)):
             return e
         return calc("select", self.inside, e, number(0, e.dtype))
 
-    def tiled(self, s: Store, scanned: bool) -> Stmt:
+    def tiled(self, s: Stmt, scanned: bool) -> Stmt:
         axes = self.axes()
         steps = Kind.TILE_DOWN if self.form.reverse else Kind.TILE_SEQ
         kinds = [Kind.TILE] * (len(axes) - 1) + [steps if scanned else Kind.TILE]
@@ -296,6 +328,9 @@ class _Emitter:
         for ld in loads(e):
             if ld.buffer in self.written:
                 back = steps_back(self.form, self.written, ld)
+                if back and ld.buffer in self.earlier:
+                    moved[substitute(ld, self.env)] = Load(self.earlier[ld.buffer][1], self.here(), ld.dtype, ld.span)
+                    continue
                 at = (*self.here()[:-1], before) if back else self.here()
                 state: Expr = Load(self.locals[ld.buffer], at, ld.dtype, ld.span)
                 if back and self.repeats:

@@ -52,7 +52,7 @@ from nautilus.vr_tile.lowering.regions import (
     written,
     zero_of,
 )
-from nautilus.vr_tile.lowering.scans import Scan, recurrence, scan_of
+from nautilus.vr_tile.lowering.scans import Scan, recurrence, scan_along, scan_of
 
 
 def lower(p: Program, vector_dots: bool = False, schedule: Schedule | None = None) -> TileModule:
@@ -94,8 +94,8 @@ class _Lower:
         self, p: Program, k: Kernel, grid: tuple[GridAxis, ...], body: tuple[Stmt, ...], vector_dots: bool,
         warpgroup: bool,
     ) -> None:  # fmt: skip
-        one = integer(1)
-        axes, self.nodes = prepare(body, {g.var: integer(0) for g in grid if g.extent == one})
+        known: dict[str, Expr] = {g.var: integer(0) for g in grid if g.extent == integer(1)}
+        axes, self.nodes = prepare(body, known, {x.name for x in k.locals})
         self.kernel = k
         self.grid = grid
         self.vector_dots, self.warpgroup = vector_dots, warpgroup
@@ -267,7 +267,8 @@ class _Lower:
         start: Value | None = old
         if self.constants.get(old.name) == identity(s.op, self.types[s.buffer].dtype).value:
             start = None
-        scan = scan_of(b, value, p.reduced, inner)
+        outer, inner = ([], guard) if p.bound is not None else (outer, inner)
+        scan = scan_along(p.ordered, p.bound) or scan_of(b, value, p.reduced, inner)
         if scan is not None:
             rest = [c for c in inner if c is not scan.condition]
             new = self.combined(s.op, start, self.scanned(s.op, value, p.reduced, rest, scan), s.buffer)

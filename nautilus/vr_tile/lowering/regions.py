@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr.conditions import negated
+from nautilus.core.expr.conditions import conjunction, negated
 from nautilus.core.expr.nodes import (
     Const,
     Expr,
@@ -26,6 +26,7 @@ from nautilus.core.expr.nodes import (
     substitute,
     walk,
 )
+from nautilus.core.index.prefixes import Prefix, only_prefix
 from nautilus.core.index.simplify import FALSE, TRUE, conjuncts, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
@@ -38,7 +39,7 @@ class Point:
     """One statement under the tile axes ``axes`` (of size > 1); ``reduced`` names those that it reduces over.
 
     ``ordered``: the axis of a scan, along which a store reads the element of the step before; ``states``: the axis of
-    its states, if it has several.
+    its states, if it has several.  ``bound``: of an update that is a scan along ``ordered``.
     """
 
     stmt: Store | Update
@@ -46,6 +47,7 @@ class Point:
     axes: frozenset[str] = frozenset()
     ordered: str = ""
     states: str = ""
+    bound: Prefix | None = None
 
     @property
     def loads(self) -> list[Load]:
@@ -64,15 +66,50 @@ class Region:
 Node: TypeAlias = Point | Region
 
 
-def prepare(body: Sequence[Stmt], known: Mapping[str, Expr]) -> tuple[dict[str, TileAxis], tuple[Node, ...]]:
+def prepare(
+    body: Sequence[Stmt], known: Mapping[str, Expr], names: Collection[str]
+) -> tuple[dict[str, TileAxis], tuple[Node, ...]]:
     """The tile axes of a kernel in order of first occurrence, and its body as nodes.
 
-    ``known``: the values of variables that have only one, so that equal conditions on them look equal.
+    ``known``: the values of variables that have only one, so that equal conditions on them look equal.  ``names``: of
+    the locals.
 
     Raises UnsupportedError for a body that is not in tiled form.
     """
     axes: dict[str, TileAxis] = {}
-    return axes, tuple(_nodes(body, known, frozenset(), axes, frozenset(), False))
+    nodes = tuple(_nodes(body, known, frozenset(), axes, frozenset(), False))
+    nodes = _along_one_axis(nodes, {p.stmt.buffer: p.stmt.index for p in points(nodes) if p.stmt.buffer in names})
+    used = frozenset[str]().union(*(p.axes for p in points(nodes)))
+    return {name: axis for name, axis in axes.items() if name in used}, nodes
+
+
+def _along_one_axis(nodes: Sequence[Node], written: Mapping[str, tuple[Expr, ...]]) -> tuple[Node, ...]:
+    """``nodes`` with scans of locals along the axis of these.
+
+    An update ``E[t] op= R[u] where u < t`` reads along ``u`` a tile that has the axis ``t``: it is a scan along ``t``.
+    """
+    return tuple(
+        replace(n, body=_along_one_axis(n.body, written)) if isinstance(n, Region) else _scan_of_locals(n, written)
+        for n in nodes
+    )
+
+
+def _scan_of_locals(p: Point, written: Mapping[str, tuple[Expr, ...]]) -> Point:
+    s = p.stmt
+    if not isinstance(s, Update) or len(p.reduced) != 1:
+        return p
+    (u,) = p.reduced
+    pairs = (x for ld in _loads(s) if ld.buffer in written for x in zip(ld.index, written[ld.buffer], strict=True))
+    others = {own.name for at, own in pairs if at == Var(u) and isinstance(own, Var)} - {u}
+    guard = conjuncts(s.guard or TRUE)
+    found = only_prefix(u, t, s.value, guard) if len(others) == 1 and (t := min(others)) in p.axes else None
+    if found is None or not found[1].scans:
+        return p
+    condition, bound = found
+    names = {u: Var(t)}
+    rest = conjunction(substitute(c, names) for c in guard if c is not condition)
+    made = replace(s, value=substitute(s.value, names), guard=rest)
+    return Point(made, frozenset(), p.axes - {u}, t, "", bound)
 
 
 def _nodes(
@@ -318,7 +355,7 @@ def _alike(a: Sequence[Node], b: Sequence[Node], env: Mapping[str, Expr]) -> boo
 def _same(x: Node, y: Node, env: Mapping[str, Expr]) -> bool:
     if isinstance(x, Point) and isinstance(y, Point):
         s, t = replace(x.stmt, guard=None), _substituted(replace(y.stmt, guard=None), env)
-        return s == t and x.reduced == y.reduced
+        return s == t and (x.reduced, x.bound) == (y.reduced, y.bound)
     if isinstance(x, Region) and isinstance(y, Region):
         inner = {**env, y.loop.var: Var(x.loop.var, x.loop.lo.dtype)}
         ends = [(x.loop.lo, y.loop.lo), (x.loop.hi, y.loop.hi)]

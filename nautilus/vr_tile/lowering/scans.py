@@ -16,7 +16,7 @@ from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.nodes import Const, Expr, Load, Var, loads, substitute
 from nautilus.core.index.linear import linear
 from nautilus.core.index.prefixes import Prefix, only_prefix
-from nautilus.core.index.simplify import FALSE, Ranges, simplify
+from nautilus.core.index.simplify import FALSE, TRUE, Ranges, simplify
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.states.extreme_states import beside, extreme, left_out, moved
 from nautilus.scalar.analysis.states.linear_states import after_first, linear_part, other_part, without_zeros
@@ -44,6 +44,11 @@ def scan_of(b: Builder, e: Expr, reduced: frozenset[str], guard: Sequence[Expr])
             if found is not None and found[1].scans:
                 return Scan(u, t, found[1], found[0])
     return None
+
+
+def scan_along(axis: str, bound: Prefix | None) -> Scan | None:
+    """The scan of a tile that has the axis of its results (:attr:`.regions.Point.bound`); None without a ``bound``."""
+    return None if bound is None else Scan(axis, axis, bound, TRUE)
 
 
 @dataclass(frozen=True, slots=True)

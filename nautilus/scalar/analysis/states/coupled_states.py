@@ -34,7 +34,7 @@ from nautilus.scalar.analysis.states.linear_states import (
     without_zeros,
 )
 from nautilus.scalar.analysis.states.recurrences import Form
-from nautilus.scalar.ir import Store, expressions, extent, statements
+from nautilus.scalar.ir import Stmt, Store, expressions, extent, statements
 
 LEAST, MOST = 2, 3  # rows
 Matrix = list[list[float]]
@@ -89,18 +89,38 @@ class CoupledStates:
 def states_apart(form: Form) -> tuple[State, ...] | None:
     """The states of a recurrence that do not need each other, and that no other tensor reads at an earlier step.
 
-    A state may read those that are stored before it at its own step: their scans come first.  Extremes only run.
+    A state may read those that are stored before it at its own step: their scans come first.  Extremes only run, and
+    are read at the step before as well (:func:`read_before`).
     """
     found, written = linear_states(form, extremes=True), {s.buffer: s.index for _, s in statements(form.step.body)}
     found = found if found is not None else states_in_order(form)
     if found is not None and any(x.is_extreme and not x.runs(form.step) for x in found):
         return None
+    order, extremes = list(written), {x.name for x in found or () if x.is_extreme}
     for _, s in statements(form.step.body) if found is not None else ():
         own = s.buffer if any(x.name == s.buffer for x in found or ()) else None
         reads = [ld for e in expressions(s) for ld in loads(e) if ld.buffer in written and ld.buffer != own]
-        if any(steps_back(form, written, ld) != 0 for ld in reads):
+        backs = [(ld, steps_back(form, written, ld)) for ld in reads]
+        if any(n != 0 and not (n == 1 and ld.buffer in extremes and _is_later(order, s, ld)) for ld, n in backs):
             return None
     return found
+
+
+def read_before(form: Form) -> frozenset[str]:
+    """The tensors of a recurrence that other stores of a step read at the step before."""
+    written = {s.buffer: s.index for _, s in statements(form.step.body)}
+    return frozenset(
+        ld.buffer
+        for _, s in statements(form.step.body)
+        for e in expressions(s)
+        for ld in loads(e)
+        if ld.buffer in written and ld.buffer != s.buffer and steps_back(form, written, ld) == 1
+    )
+
+
+def _is_later(order: Sequence[str], s: Stmt, ld: Load) -> bool:
+    """Whether the store ``s`` follows that of the tensor that ``ld`` reads."""
+    return isinstance(s, Store) and order.index(ld.buffer) < order.index(s.buffer)
 
 
 def coupled_states(form: Form) -> CoupledStates | None:

@@ -20,6 +20,7 @@ from nautilus.core.buffers import Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.expr.products import signed_terms
+from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import Ranges, simplify, simplify_value
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, writes_of
 from nautilus.scalar.analysis.domains import running
@@ -92,12 +93,15 @@ def below_reference(program: Program, form: Form, e: Expr, steps: int) -> bool:
 def _step(program: Program, m: Load) -> Expr | None:
     """What the step of a recurrence stores that ``m`` reads; None where no recurrence stores it."""
     for k in program.kernels:
-        if not is_recurrence(k) or m.buffer not in writes_of(k) or (form := form_of(k)) is None or form.reverse:
+        if not is_recurrence(k) or m.buffer not in writes_of(k) or (form := form_of(k)) is None:
             continue
         stores = [s for _, s in statements(form.step.body) if s.buffer == m.buffer]
         if len(stores) != 1 or not isinstance(s := stores[0], Store) or s.guard is not None:
             return None
-        own = {e.name: i for e, i in zip(s.index, m.index, strict=True) if isinstance(e, Var)}
+        own: dict[str, Expr] = {e.name: i for e, i in zip(s.index, m.index, strict=True) if isinstance(e, Var)}
+        for e, i in zip(s.index, m.index, strict=True) if form.reverse else ():
+            if linear(e).slope(form.step.var) == -1:  # the step whose position along the axis is ``i``
+                own[form.step.var] = simplify(calc("sub", calc("add", e, Var(form.step.var)), i))
         return substitute(s.value, own) if len(own) == len(s.index) else None
     return None
 
@@ -115,12 +119,14 @@ def _running(d: Def | None, m: Load) -> Expr | None:
     if d is None or d.op != "max" or len(d.red) != 1 or d.at is not None or d.buffer.dtype is not d.value.dtype:
         return None
     (u,) = d.red
-    t, reverse = running(d.guard, u, d.par) or (None, False)
+    lag = 0 if running(d.guard, u, d.par) else 1
+    t, reverse = running(d.guard, u, d.par, lag) or (None, False)
     if t is None or t.name in free_vars(d.value):
         return None
     n = d.par.index(t)
-    index = (*m.index[:n], calc("add" if reverse else "sub", m.index[n], 1), *m.index[n + 1 :])
-    own = {a.name: i for a, i in zip(d.par, m.index, strict=True)} | {u.name: m.index[n]}
+    earlier = calc("add" if reverse else "sub", m.index[n], 1)
+    index = (*m.index[:n], earlier, *m.index[n + 1 :])
+    own = {a.name: i for a, i in zip(d.par, m.index, strict=True)} | {u.name: earlier if lag else m.index[n]}
     return Op("max", (replace(m, index=index), substitute(d.value, own)), m.dtype)
 
 

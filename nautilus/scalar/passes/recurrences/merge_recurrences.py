@@ -12,7 +12,8 @@ and reads nothing that other kernels make from it.  Kernels between the two that
 Nests are at most :data:`MOST`, so that a thread has registers for all of them.
 
 Two scans of tiles (``scan-tiles``) are one kernel where they read a tensor in common, or one reads the other, in its
-own step alone.  Those of states that need each other stay alone.
+own step alone, or, where it reads running extremes, in the step before.  Those of states that need each other stay
+alone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of, writes_of
 from nautilus.scalar.analysis.states.coupled_states import states_apart
+from nautilus.scalar.analysis.states.linear_states import State
 from nautilus.scalar.analysis.states.scan_tile import ROW, fits_tile, scan_tile
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, expressions, extent, statements
 from nautilus.scalar.rewriting import nest, substituted
@@ -107,7 +109,8 @@ def _pair(
     pairs = zip(second.loops, first.loops, strict=True)
     body = substituted(second.step.body, {mine.var: Var(theirs.var) for mine, theirs in pairs})
     reads = {ld for _, s in statements(body) for e in expressions(s) for ld in loads(e) if ld.buffer in writes_of(a)}
-    if not all(_is_earlier(first, ld, scans) for ld in reads):
+    extremes = {x.name for x in _apart(a) if x.is_extreme} if scans else set[str]()
+    if not all(_is_earlier(first, ld, scans, ld.buffer in extremes) for ld in reads):
         return None
     if scans and len(_directions(first.step.var, (*first.step.body, *body))) > 1:
         return None
@@ -135,10 +138,10 @@ def _directions(step: str, body: Sequence[Stmt]) -> set[int]:
     return {slope for slope in found if slope}
 
 
-def _apart(scan: Kernel) -> bool:
-    """Whether the states of ``scan`` do not need each other: the steps of others are one scan of all of them."""
+def _apart(scan: Kernel) -> tuple[State, ...]:
+    """The states of ``scan``, where they do not need each other: the steps of others are one scan of all of them."""
     form = scan_form(scan)
-    return form is not None and states_apart(form) is not None
+    return () if form is None else states_apart(form) or ()
 
 
 def _share(a: Kernel, b: Kernel) -> bool:
@@ -146,14 +149,15 @@ def _share(a: Kernel, b: Kernel) -> bool:
     return not reads_of(b).isdisjoint(reads_of(a) | writes_of(a))
 
 
-def _is_earlier(steps: _Steps, ld: Load, same: bool) -> bool:
+def _is_earlier(steps: _Steps, ld: Load, same: bool, extreme: bool) -> bool:
     """Whether ``ld`` reads what every step writes, at its own position, in its own step or in an earlier one.
 
-    ``same``: in its own step alone.
+    ``same``: in its own step alone, or, of an ``extreme``, in the step before.
     """
     (s,) = (s for _, s in statements(steps.step.body) if s.buffer == ld.buffer)
     for at, read in zip(map(linear, s.index), map(linear, ld.index), strict=True):
         ahead = (read - at).const * at.slope(steps.step.var)
-        if (at - read).terms or ahead > 0 or (same and ahead) or (read != at and not at.slope(steps.step.var)):
+        moves = read == at or at.slope(steps.step.var)
+        if (at - read).terms or ahead > 0 or (same and ahead < -extreme) or not moves:
             return False
     return s.guard is None

@@ -19,7 +19,7 @@ are faster as tiles that follow each other (``scan-tiles``)::
     y[t] = sum[u | u <= t](x[u])            y[t] = y[t - 1] + x[t] if t > 0 else x[t]
 
 The sum is in the type in which it is computed, and ``y`` is rounded from it.  Such recurrences stay what they are, and
-so do running maxima and minima.
+so do running maxima and minima.  Those that the tiles of another recurrence read are recurrences too, and join it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from typing import TYPE_CHECKING
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, identity, loads, substitute
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import extent_expr
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import COMPUTE_TYPES
-from nautilus.scalar.analysis.definitions import Def, is_recurrence
+from nautilus.scalar.analysis.definitions import Def, is_recurrence, reads_of
 from nautilus.scalar.analysis.domains import prefix_of, running
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store, extent, statements
 from nautilus.scalar.passes.axes.chunk_scans import chunk_length
@@ -73,19 +73,26 @@ class ScanRecurrences(CertifyingPass[Program]):
         made = {d.name for d in found if d is not None}
         for d in (d for d in find_defs(program).values() if d.name not in made):
             scan = prefix_of(d) if d.op in _STEPS and len(d.red) == 1 and d.at is None else None
-            bound = None if scan is None else running(d.guard, d.red[0], d.par)
+            lag = 0 if scan is None or scan.bound.shift == 0 else 1
+            bound = None if scan is None else running(d.guard, d.red[0], d.par, lag)
             if scan is None or bound is None:
                 continue
-            if not (self.always or chunk_length(d, scan, d.red[0].extent)):
-                continue
-            new = _recurrence(program, d, *bound)
-            if new is not None and self._follows(*new):
+            cut = not lag and (self.always or chunk_length(d, scan, d.red[0].extent) > 0)
+            read = d.op in ("max", "min") and _is_read(program, d.name)
+            new = _recurrence(program, d, *bound, lag) if cut or read else None
+            if new is not None and ((cut and self._follows(*new)) or (read and self._feeds(*new))):
                 program = new[0]
-                certificates.append(_certificate(d, *bound))
+                certificates.append(_certificate(d, *bound, lag))
         return program, tuple(certificates)
 
+    def _feeds(self, program: Program, k: Kernel) -> bool:
+        """Whether the tiles of another recurrence read the extremes of ``k`` in their own steps."""
+        from nautilus.scalar.passes.recurrences.scan_tiles import ScanTiles
+
+        return ScanTiles(always=self.always).feeds(program, k)
+
     def _scans(self, program: Program, k: Kernel) -> bool:
-        return is_recurrence(k) and not self._follows(program, k)
+        return is_recurrence(k) and not self._follows(program, k) and not self._feeds(program, k)
 
     def _follows(self, program: Program, k: Kernel) -> bool:
         """Whether the steps of ``k`` are fastest as tiles that follow each other."""
@@ -106,8 +113,16 @@ class ScanRecurrences(CertifyingPass[Program]):
         return sums and ScanTiles(always=self.always).pays(program, form)
 
 
-def _recurrence(program: Program, d: Def, t: Axis, reverse: bool) -> tuple[Program, Kernel] | None:
-    """``program`` with the steps of ``d``, running along ``t``, and their kernel; None for unknown sizes."""
+def _is_read(program: Program, name: str) -> bool:
+    """Whether a recurrence reads the tensor ``name``."""
+    return any(is_recurrence(k) and name in reads_of(k) for k in program.kernels)
+
+
+def _recurrence(program: Program, d: Def, t: Axis, reverse: bool, lag: int) -> tuple[Program, Kernel] | None:
+    """``program`` with the steps of ``d``, running along ``t``, and their kernel; None for unknown sizes.
+
+    ``lag``: 1 where the term of a step is that of the position before it.
+    """
     (u,) = d.red
     steps = u.extent
     if not isinstance(steps, int) or any(not isinstance(a.extent, int) for a in d.par) or t.name in free_vars(d.value):
@@ -120,10 +135,11 @@ def _recurrence(program: Program, d: Def, t: Axis, reverse: bool) -> tuple[Progr
     def at(position: Expr) -> Load:
         return Load(name, tuple(position if a is t else Var(a.name) for a in d.par), d.value.dtype, d.span)
 
-    term = substitute(d.value, {u.name: place})
-    before = at(calc("add" if reverse else "sub", place, 1))
-    later = Op(_STEPS[d.op or ""], (before, term), term.dtype)
-    value = calc("select", calc("lt", integer(0), Var(t.name)), later, term)
+    earlier = calc("add" if reverse else "sub", place, 1)
+    term = substitute(d.value, {u.name: earlier if lag else place})
+    later = Op(_STEPS[d.op or ""], (at(earlier), term), term.dtype)
+    first = identity(d.op or "", term.dtype) if lag else term
+    value = calc("select", calc("lt", integer(0), Var(t.name)), later, first)
     loops = [Loop(a.name, integer(0), extent_expr(a.extent), Kind.PAR, (), d.span) for a in d.par if a is not t]
     loops.append(Loop(t.name, integer(0), extent_expr(t.extent), Kind.SEQ, (), d.span))
     kernel = Kernel(name, (), nest(loops, (Store(name, at(place).index, value, None, d.span),)), d.span)
@@ -137,14 +153,15 @@ def _recurrence(program: Program, d: Def, t: Axis, reverse: bool) -> tuple[Progr
     return replace(program, kernels=kernels, buffers=(*program.buffers, own)), kernel
 
 
-def _certificate(d: Def, t: Axis, reverse: bool) -> Certificate:
+def _certificate(d: Def, t: Axis, reverse: bool, lag: int) -> Certificate:
     """A running result is that of the steps before, and the term of its own."""
     (u,), dtype, op = d.red, d.value.dtype, d.op or ""
 
     def over(guard: Expr | None) -> Expr:
         return Reduce(op, d.red, guard, d.value, dtype, d.span)
 
-    earlier, own = (calc(op, Var(u.name), Var(t.name)) for op in ("gt" if reverse else "lt", "eq"))
+    last = calc("add" if reverse else "sub", Var(t.name), lag) if lag else Var(t.name)
+    earlier, own = (calc(op, Var(u.name), last) for op in ("gt" if reverse else "lt", "eq"))
     before, after = over(d.guard), Op(_STEPS[op], (over(earlier), over(own)), dtype)
     proof = f"a {op} over a domain is the {op} over the part of it before an element, and that element"
     return Certificate("scan-recurrences", d.name, before, after, (), (), (), proof, d.span)

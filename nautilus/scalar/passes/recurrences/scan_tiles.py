@@ -19,7 +19,8 @@ block that finds a larger element, or what is not finite, computes one step afte
 
 Profitability.  A row in one tile takes the time of its memory, where steps one after another take at least that of
 their latency.  Tiles one after another are taken where they are predicted to be faster than the steps and than chunks
-of steps: each takes :data:`TURN` at least, and all of them read and write memory once.
+of steps: each takes :data:`TURN` at least, and all of them read and write memory once.  Running extremes
+that such tiles read are tiles as well, so that both are one kernel.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from nautilus.core.expr.nodes import Op, loads
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
-from nautilus.scalar.analysis.definitions import is_recurrence
+from nautilus.scalar.analysis.definitions import is_recurrence, reads_of, writes_of
 from nautilus.scalar.analysis.states.coupled_states import MOST as MOST_STATES
 from nautilus.scalar.analysis.states.coupled_states import CoupledStates, Row, coupled_states, may_combine, states_apart
 from nautilus.scalar.analysis.states.linear_states import State, linear_states, steps_back
@@ -72,7 +73,7 @@ class ScanTiles(CertifyingPass[Program]):
 
         def scanned(k: Kernel) -> Kernel:
             form = form_of(k) if is_recurrence(k) else None
-            if form is None or (extent(form.step) or 0) < self.least or not self.pays(program, form):
+            if form is None or not (self.takes(program, form) or self.feeds(program, k)):
                 return k
             states, coupled = scan_states(form), coupled_scan(form)
             if states is not None and all(bounded(program, form, s, given) for s in states):
@@ -85,6 +86,26 @@ class ScanTiles(CertifyingPass[Program]):
             return with_body(k, nest(form.shared, step))
 
         return map_kernels(program, scanned), tuple(certificates)
+
+    def takes(self, program: Program, form: Form) -> bool:
+        """Whether the recurrence is long enough, and tiles pay."""
+        return (extent(form.step) or 0) >= self.least and self.pays(program, form)
+
+    def feeds(self, program: Program, k: Kernel) -> bool:
+        """Whether ``k`` only runs extremes, which a recurrence reads whose tiles they join (``merge-recurrences``)."""
+        form = form_of(k)
+        if form is None or scan_tile(program, form) is None:
+            return False
+        states, own = scan_states(form), writes_of(k)
+        readers = [x for x in program.kernels if x is not k and is_recurrence(x) and not own.isdisjoint(reads_of(x))]
+        if states is None or not all(x.is_extreme for x in states):
+            return False
+        sizes = [(x.lo, x.hi) for x in (*form.shared, form.step)]
+        for other in map(form_of, readers):
+            same = other is not None and [(x.lo, x.hi) for x in (*other.shared, other.step)] == sizes
+            if same and other is not None and scan_states(other) is not None and self.takes(program, other):
+                return True
+        return False
 
     def pays(self, program: Program, form: Form) -> bool:
         """Whether tiles are predicted to be faster than the steps as they are, and than chunks of them."""

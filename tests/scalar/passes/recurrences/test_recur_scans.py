@@ -27,7 +27,15 @@ SUMS = {
     "a sum with weights beside it": HEAD
     + f"m[b, t: T] = {LARGEST}\nd[b, t] = sum[u | u <= t](exp(x[b, u] - m[b, t]))\n"
     "y[b, t] = sum[u | u <= t](exp(x[b, u] - m[b, t]) * x[b, u]) / d[b, t]\n",
+    "an average under a running softmax, from the last element on": HEAD
+    + "p[b, t: T, u] = softmax[u | u >= t](2 * f32(x[b, u]))\ny[b, t] = sum[u](p[b, t, u] * x[b, u] / (2 + x[b, u]))\n",
+    "without the element itself": HEAD + "y[b, t] = logsumexp[u | u > t](f32(x[b, u]))\n",
     "along columns": HEAD.replace("[B, T]", "[T, B]") + "y[t, b] = logsumexp[u | t <= u](f32(x[u, b]))\n",
+}
+#: more exact than the sums where the elements are large
+LOGARITHMS = {
+    "relative to the logarithm of a sum": HEAD
+    + "l[b, t: T] = logsumexp[u | u <= t](f32(x[b, u]))\ny[b, t] = sum[u | u <= t](exp(x[b, u] - l[b, t]) * x[b, u])\n",
 }
 OTHERS = {
     "another reference": HEAD + "y[b, t] = sum[u | u <= t](exp(x[b, u] - max[v: T | v <= t](0.5 * x[b, v])))\n",
@@ -45,11 +53,12 @@ def recurrent(text: str, shortest: int = 2) -> tuple[Program, Program]:
     return before, after
 
 
-@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("name", [*SUMS, *LOGARITHMS])
 def test_steps_give_the_sums(name: str) -> None:
-    spec = load_text(SUMS[name])
-    _, after = recurrent(SUMS[name])
-    assert sum(map(is_recurrence, after.kernels)) == 1
+    text = (SUMS | LOGARITHMS)[name]
+    spec = load_text(text)
+    _, after = recurrent(text)
+    assert sum(map(is_recurrence, after.kernels)) == 1 + ("sum" in name or "average" in name)
     sound(after)
     given = generate(spec, "random").arrays
     agree(spec, after, given, 1e-5)

@@ -152,6 +152,31 @@ recur {
 }
 """,
     ),
+    "sums of columns relative to a running maximum, which they read at the step before, from the last step on": (
+        8,
+        """
+dim B = 2, T = 21, D = 5
+input x: f32[B, T, D], v: f16[B, T, D]
+output s: f32[B, T, D], w: f32[B, T, D]
+recur {
+    m[b, t, d] = max(m[b, t + 1, d], x[b, t, d]) if t < T - 1 else x[b, T - 1, d]
+    s[b, t, d] = (s[b, t + 1, d] * exp(min(m[b, t + 1, d] - m[b, t, d], 0)) if t < T - 1 else 0) + exp(-m[b, t, d])
+    w[b, t, d] = (w[b, t + 1, d] * (0.5 if m[b, t + 1, d] == m[b, t, d] else 0.1) if t < T - 1 else 0) + v[b, t, d]
+}
+""",
+    ),
+    "a row with a running minimum, which is read at the step before": (
+        8,
+        """
+dim B = 1, T = 21
+input x: f32[B, T]
+output y: f32[B, T], l: f32[B, T]
+recur {
+    l[b, t] = min(l[b, t - 1], x[b, t]) if t > 0 else x[b, t]
+    y[b, t] = 0.9 * y[b, t - 1] + (l[b, t - 1] - 2 * l[b, t]) if t > 0 else l[b, t]
+}
+""",
+    ),
     "a filter of columns from the last step on, in several warps": (
         16,
         """
