@@ -30,6 +30,7 @@ from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 
@@ -81,10 +82,20 @@ def ends_of(guard: Expr | None) -> Iterator[tuple[str, Load, Load]]:
 def _compared(c: Expr, forwards: str, backwards: str) -> Iterator[tuple[Var, Load]]:
     """A variable and an element of a tensor, where ``c`` is ``element forwards variable``, or the same turned."""
     match c:
-        case Op(op=op, args=(Load() as x, Var() as a)) if op == forwards:
-            yield a, x
-        case Op(op=op, args=(Var() as a, Load() as x)) if op == backwards:
-            yield a, x
+        case Op(op=op, args=(Load() as x, a)) if op == forwards and (var := _variable(a)) is not None:
+            yield var, x
+        case Op(op=op, args=(a, Load() as x)) if op == backwards and (var := _variable(a)) is not None:
+            yield var, x
+
+
+def _variable(e: Expr) -> Var | None:
+    """The variable that ``e`` is; it has more bits where it is compared with an element of 64 bits."""
+    match e:
+        case Var() as var:
+            return var
+        case Op(op="cast", args=(Var() as var,), dtype=DType.I64):
+            return var
+    return None
 
 
 def follow(start: Load, end: Load) -> bool:

@@ -117,10 +117,11 @@ def test_products_of_segments_stay_products() -> None:
         ("e < ptr[n + 1]", None),
     ],
 )
-def test_segments(condition: str, found: Segments | None) -> None:
+@pytest.mark.parametrize("ends", ["i32", "i64"])
+def test_segments(condition: str, found: Segments | None, ends: str) -> None:
     text = f"""
         dim N = 30, E = 300
-        input s: f32[E], ptr: i32[N + 2], end: i32[N + 2]
+        input s: f32[E], ptr: {ends}[N + 2], end: {ends}[N + 2]
         output z: f32[N]
         z[n: N] = sum[e: E | {condition}](s[e])
     """
