@@ -47,7 +47,12 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 LEAST = 1 << 28  # terms of all results, which take threads 12 us (2048^3 terms: 386 by the cost model, 26 as a product)
 SIDE = 32  # rows, columns and terms of each result, at least
 MOST = 1 << 28  # elements of a count that is stored, at most
-_EXACT = {DType.BOOL: 1 << 31, DType.I32: 1 << 31, DType.I64: 1 << 31, DType.F32: 1 << 24}  # terms that are counted exactly
+_EXACT = {
+    DType.BOOL: 1 << 31,
+    DType.I32: 1 << 31,
+    DType.I64: 1 << 31,
+    DType.F32: 1 << 24,
+}  # terms that are counted exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,9 @@ def _by_counts(d: Def, inner: Def, rest: Expr | None) -> tuple[Def, Certificate]
 
     def value(count: Expr) -> Expr:
         if d.op == "sum":
-            found = [e if d.value.dtype is DType.I32 else Op("cast", (e,), d.value.dtype, d.span) for e in (count, *held)]
+            found = [
+                e if d.value.dtype is DType.I32 else Op("cast", (e,), d.value.dtype, d.span) for e in (count, *held)
+            ]
             return found[0] if rest is None else make("mul", *found)
         some = calc("gt", count, integer(0))
         both = some if rest is None else calc("and", rest, some)
