@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from textwrap import dedent
 
@@ -12,7 +13,7 @@ from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.planner.rowwise import segments
 from nautilus.planner.rowwise.segments import Segments, segments_of
-from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.analysis.definitions import Def, read_defs
 from nautilus.scalar.lowering import lower
 from tests.endtoend.support import check
 
@@ -89,6 +90,28 @@ def test_a_block_has_several_of_many_short_rows() -> None:
     assert {a.name: a.tile for a in plan.axes} == {"n": 8, "e": 128}
     (plan,) = compiled(VECTOR.replace("1000000", "4000000")).context.schedule.kernels  # type: ignore[union-attr]
     assert {a.name: a.tile for a in plan.axes} == {"n": 2, "e": 128}
+
+
+@pytest.mark.parametrize(("terms", "warps"), [(60, 1), (500, 1), (1000, 2), (2000, 4)])
+def test_long_rows_of_single_numbers_have_several_warps(terms: int, warps: int) -> None:
+    extents = {"n": 900, "e": 900 * terms}
+    made = segments.plan_of([_of(VECTOR, 900, 900 * terms)], extents, ["n"], ["e"], "e")
+    assert made is not None and made[2].warps == (1, warps)
+
+
+@pytest.mark.parametrize(("rows", "tiles", "warps"), [(100, {"f": 64, "e": 128}, 4), (3000, {"f": 128, "e": 16}, 1)])
+def test_long_rows_of_columns_have_several_warps_where_blocks_are_few(
+    rows: int, tiles: dict[str, int], warps: int
+) -> None:
+    extents = {"n": rows, "e": 200 * rows, "f": 512}
+    made = segments.plan_of([_of(SPARSE, rows, 200 * rows)], extents, ["n", "f"], ["e"], "f")
+    assert made is not None and made[2].warps == (1, warps)
+    assert {x: a.tile for x, a in made[1].items()} == {"n": 1} | tiles
+
+
+def _of(text: str, rows: int, terms: int) -> Def:
+    sizes = re.sub(r"N = \d+", f"N = {rows}", re.sub(r"E = \d+", f"E = {terms}", text))
+    return next(iter(read_defs(lower(load_spec(dedent(sizes)))).values()))
 
 
 def test_numbers_of_several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
