@@ -12,6 +12,10 @@ document do, so that products stay products, and may be long: their tiles have :
 A block with one row of single numbers has steps of :data:`UNEQUAL` times that many terms, up to :data:`WIDEST`, because
 lengths differ: the longest row of a batch, whose time is that of the kernel, takes less time.  Maxima of 4096 segments
 of 256 terms take 6.2 us on an H200 with steps of 256 and of 512, and 50 and 19 us where lengths follow Zipf's law.
+Where rows of several columns are long and blocks are few, a block has :data:`FEW_ELEMENTS` elements of fewer columns in
+several warps: means of 262,144 rows of 512 elements by 200 keys are predicted at 86 us, with blocks of one warp at 486.
+A row of single numbers has a warp for each :data:`ALONE` terms: rows of 2048 terms of a sparse matrix are predicted at
+113 us with four warps, with one at 235 us.
 
 A block of one warp with a few thousand elements, of which many share a multiprocessor, hides the latency of positions
 that are read from tensors.  It has up to :data:`COLUMNS` columns; more, in several warps, where there are so many rows
@@ -30,15 +34,18 @@ from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 
-LONGEST = 2048  # terms of a row on average; longer ones have the rules of dense rows
+LONGEST, LONGEST_WIDE = 2048, 8192  # terms of a row on average, also of rows of many columns; longer ones are dense
 ELEMENTS = 2048  # elements of a tile
 OVERLAPPING = 64  # least number of terms of a tile of rows that may overlap
 COLUMNS, MOST_COLUMNS = 128, 1024  # columns of a tile, and at most where rows of fewer have too many blocks
 UNEQUAL, WIDEST = 4, 512  # average lengths of a row in a step, and its terms at most where the average is lower
 LEAST = 8  # terms of a tile
+FEW_COLUMNS, FEW_ELEMENTS = 64, 8192  # of a block of several warps, where rows are long and blocks are few
+ALONE = 512  # terms of a warp of a block that has one row of single numbers
 ROWS = 8  # rows of a block; each of them tests the terms of all
 TERMS = 128  # terms of all rows of a block
 BLOCKS = 4096  # blocks of one warp that fill the GPU
@@ -57,15 +64,15 @@ class Segments:
     disjoint: bool = True
 
 
-def segments_of(d: Def) -> Segments | None:
-    """The segments of the reduction ``d``; None where its terms have no such condition, or rows are long.
+def segments_of(d: Def, longest: int = LONGEST) -> Segments | None:
+    """The segments of the reduction ``d``; None where its terms have no such condition, or more than ``longest`` a row.
 
     Its results may be those of segments, as scores of the edges of a graph.
     """
     extents, parallel = {a.name: nominal(a.extent) for a in d.axes}, {a.name for a in d.par}
     for axis, start, end in ends_of(d.guard):
         found = _rows(start, end) if axis in extents else None
-        if found is not None and found[0] in parallel and extents[axis] <= LONGEST * extents[found[0]]:
+        if found is not None and found[0] in parallel and extents[axis] <= longest * extents[found[0]]:
             return Segments(axis, *found)
     return None
 
@@ -81,10 +88,20 @@ def ends_of(guard: Expr | None) -> Iterator[tuple[str, Load, Load]]:
 def _compared(c: Expr, forwards: str, backwards: str) -> Iterator[tuple[Var, Load]]:
     """A variable and an element of a tensor, where ``c`` is ``element forwards variable``, or the same turned."""
     match c:
-        case Op(op=op, args=(Load() as x, Var() as a)) if op == forwards:
-            yield a, x
-        case Op(op=op, args=(Var() as a, Load() as x)) if op == backwards:
-            yield a, x
+        case Op(op=op, args=(Load() as x, a)) if op == forwards and (var := _variable(a)) is not None:
+            yield var, x
+        case Op(op=op, args=(a, Load() as x)) if op == backwards and (var := _variable(a)) is not None:
+            yield var, x
+
+
+def _variable(e: Expr) -> Var | None:
+    """The variable that ``e`` is; it has more bits where it is compared with an element of 64 bits."""
+    match e:
+        case Var() as var:
+            return var
+        case Op(op="cast", args=(Var() as var,), dtype=DType.I64):
+            return var
+    return None
 
 
 def follow(start: Load, end: Load) -> bool:
@@ -106,14 +123,14 @@ def _rows(start: Load, end: Load) -> tuple[str, bool] | None:
     return (min(own), True) if not far.terms and far.const == 1 and len(own) == 1 else None
 
 
-def shared_segments(defs: Iterable[Def]) -> Segments | None:
-    """The segments that all reductions along their axis have; None where there are none."""
-    found = {s for d in defs if (s := segments_of(d)) is not None}
+def shared_segments(defs: Iterable[Def], longest: int = LONGEST) -> Segments | None:
+    """The segments that all reductions along their axis have; None where there are none.  ``longest``: of a row."""
+    found = {s for d in defs if (s := segments_of(d, longest)) is not None}
     if len(found) != 1:
         return None
     (one,) = found
     along = [d for d in defs if any(a.name == one.axis for a in d.red)]
-    return one if all(segments_of(d) == one for d in along) else None
+    return one if all(segments_of(d, longest) == one for d in along) else None
 
 
 def plan_of(
@@ -124,7 +141,8 @@ def plan_of(
     ``grid``: the axes along which all ``defs`` are parallel; ``rest``: the others; ``fast``: the axis that is
     contiguous in memory.
     """
-    found = shared_segments(defs)
+    wide = fast in grid and extents[fast] >= FEW_COLUMNS
+    found = shared_segments(defs, LONGEST_WIDE if wide else LONGEST)
     held = [[a.name for a in d.axes if a.name in rest] for d in defs]
     tiles = None if found is None else tiles_of(found, extents, grid, held, fast)
     if found is None or tiles is None:
@@ -133,7 +151,9 @@ def plan_of(
     roles |= {x: AxisPlan(x, LOOP if x == found.axis else TILE, tiles[x]) for x in rest}
     largest = max(prod(tiles[a.name] for a in d.axes if a.name in tiles) for d in defs)
     wide = prod(tiles[x] for x in grid) > COLUMNS  # a warp then has fewer terms than a thread could keep in flight
-    warps = max(1, min(4, largest // (ELEMENTS if wide else 2 * ELEMENTS)))
+    alone = largest == tiles[found.axis] and prod(tiles[x] for x in grid) == 1
+    each = ALONE if alone else ELEMENTS if wide or largest > 2 * ELEMENTS else 2 * ELEMENTS
+    warps = max(1, min(4, largest // each))
     return found.axis, roles, WarpPlan(warps=(1, warps), stages=1, epilogue="direct")
 
 
@@ -154,6 +174,8 @@ def tiles_of(
     if volume > COLUMNS:
         return None
     width, across = COLUMNS, prod(extents[x] for x in grid)
+    few = found.disjoint and across // width < BLOCKS and average * width > ELEMENTS
+    width = max(volume, FEW_COLUMNS) if few else width
     while found.disjoint and width < MOST_COLUMNS and across // width > STARTED:
         width *= 2
     for x in sorted((x for x in grid if x != found.rows), key=lambda x: (x != fast, -list(grid).index(x))):
@@ -164,5 +186,6 @@ def tiles_of(
     alone = found.disjoint and volume == 1 and tiles[found.rows] == 1
     terms = ceil_pow2(average * tiles[found.rows])
     terms = max(terms, min(UNEQUAL * terms, WIDEST)) if alone else terms
-    tiles[found.axis] = min(max(LEAST, ELEMENTS // volume), max(LEAST, terms, 32 // volume))
+    most = FEW_ELEMENTS if few and volume > 1 else ELEMENTS
+    tiles[found.axis] = min(max(LEAST, most // volume), max(LEAST, terms, 32 // volume))
     return tiles

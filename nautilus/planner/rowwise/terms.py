@@ -42,11 +42,16 @@ def block_of(d: Def, fast: str | None, extents: Mapping[str, int]) -> tuple[dict
     across = max(1, columns // 32)
     down = WARPS // across
     rows = down * max(1, 32 // columns)  # threads along the terms
-    others = prod(n for x, n in extents.items() if x not in (fast, order[-1]))
-    blocks, run = others * -(-extents[fast] // columns) * -(-extents[order[-1]] // rows), RUN
+    along = [x for x in reversed(order) if x in extents]
+    others = prod(n for x, n in extents.items() if x not in (fast, *along))
+    blocks, run = others * -(-extents[fast] // columns) * -(-prod(extents[x] for x in along) // rows), RUN
     while run > SHORTEST_RUN and blocks // run < BLOCKS:
         run //= 2
-    return {fast: columns, order[-1]: min(run * rows, ceil_pow2(extents[order[-1]]))}, (down, across)
+    tiles, room = {fast: columns}, run * rows
+    for x in along:  # of short axes, a block has all elements and several positions of the axis before
+        tiles[x] = min(room, ceil_pow2(extents[x]))
+        room //= tiles[x]
+    return tiles, (down, across)
 
 
 def _along_keys(d: Def, fast: str, extents: Mapping[str, int]) -> tuple[dict[str, int], tuple[int, int]] | None:

@@ -31,9 +31,9 @@ from itertools import islice, product
 import numpy as np
 
 from nautilus.core.expr.build import calc, integer, within
-from nautilus.core.expr.conditions import conjunction, negated, short_circuit, without_implications
+from nautilus.core.expr.conditions import all_conjuncts, conjunction, negated, short_circuit, without_implications
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.index.alternatives import Alternative, alternatives
 from nautilus.core.index.intervals import UNKNOWN, fits
 from nautilus.core.index.linear import Interval, build, linear
@@ -245,13 +245,18 @@ def _affine(d: Def, known: Ranges) -> Expr | None:
     """The condition for a guard whose conjuncts are affine in at most one reduced variable; None for any other one."""
     ranges = {a.name: _whole(a) for a in d.red}
     free: list[Expr] = []
-    for part in conjuncts(d.guard or TRUE):
+    for part in all_conjuncts(d.guard) if _has_wide(d) else conjuncts(d.guard or TRUE):
         mine = [n for n in ranges if n in free_vars(part)]
         if not mine:
             free.append(part)
         elif len(mine) > 1 or not _add_bound(part, mine[0], ranges[mine[0]]):
             return None
     return _all_ordered(free, ranges, known)
+
+
+def _has_wide(d: Def) -> bool:
+    """Whether the guard of ``d`` compares integers of 64 bits; alternatives of linear comparisons have 32."""
+    return any(isinstance(c, Op) and c.args[0].dtype is DType.I64 for c in all_conjuncts(d.guard))
 
 
 def _all_ordered(free: Sequence[Expr], ranges: Mapping[str, _Range], known: Ranges) -> Expr:
@@ -313,6 +318,8 @@ def _add_bound(part: Expr, name: str, r: _Range) -> bool:
     match part:
         case Op(op="lt" | "le" | "gt" | "ge" | "eq" as op, args=(a, b)) if a.dtype is _I32 and _exact(a) and _exact(b):
             found = linear_in(calc("sub", b, a), name)  # c * name + rest, to compare with 0
+        case Op(op=op, args=(a, b)) if op in _MIRRORED and a.dtype is DType.I64:
+            return _add_wide(op, a, b, name, r)
         case _:
             return False
     if found is None or found[0] == 0:
@@ -322,6 +329,20 @@ def _add_bound(part: Expr, name: str, r: _Range) -> bool:
         _at_least_zero(c, _minus_one(rest) if op == "lt" else rest, r)
     if op in ("ge", "gt", "eq"):
         _at_least_zero(-c, _minus_one(_negative(rest)) if op == "gt" else _negative(rest), r)
+    return True
+
+
+def _add_wide(op: str, a: Expr, b: Expr, name: str, r: _Range) -> bool:
+    """Record the bound on ``name`` by an element of 64 bits; as :func:`_add_bound`."""
+    if isinstance(a, Load):
+        a, b, op = b, a, _MIRRORED[op]
+    ends = isinstance(b, Load) and name not in free_vars(b)
+    if a != Op("cast", (Var(name),), DType.I64) or not ends or op == "gt":  # an element plus 1 might wrap
+        return False
+    if op == "ge":
+        r.lower.append(b)
+    else:
+        r.upper.append(b if op == "le" else Op("sub", (b, Const(1, DType.I64)), DType.I64))
     return True
 
 
@@ -350,12 +371,22 @@ def _ordered(lo: Expr, hi: Expr, known: Ranges) -> Expr:
 
     ``known``: the ranges of index variables, of which the bounds are sums that the spec does not have.
     """
+    if DType.I64 in (lo.dtype, hi.dtype):
+        return _ordered_wide(lo, hi)
     match hi:
         case Op(op="sub", args=(x, Const(value=1))) | Op(op="add", args=(x, Const(value=-1))):
             if _exact(lo, known) and _exact(x, known):
                 return calc("lt", lo, x)
     exact = _exact(lo, known) and _exact(hi, known)
     return calc("le", lo, hi) if exact else calc("le", _wide(lo), _wide(hi))
+
+
+def _ordered_wide(lo: Expr, hi: Expr) -> Expr:
+    """``lo <= hi``, of which at least one is an element of 64 bits, or one less than it as an upper bound."""
+    match hi:
+        case Op(op="sub", args=(x, Const(value=1))):
+            return calc("lt", _wide(lo), _wide(x))
+    return calc("le", _wide(lo), _wide(hi))
 
 
 _NONE: Ranges = {}
@@ -381,6 +412,8 @@ def _interval(atom: Expr, known: Ranges) -> Interval:
 
 def _wide(e: Expr) -> Expr:
     """``e`` computed in i64."""
+    if e.dtype is DType.I64:
+        return e
     match e:
         case Op(op=op, args=args) if op in ("add", "sub", "mul", "neg", "floordiv"):
             return Op(op, tuple(_wide(a) for a in args), DType.I64)

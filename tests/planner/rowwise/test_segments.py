@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from textwrap import dedent
 
@@ -12,7 +13,7 @@ from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.planner.rowwise import segments
 from nautilus.planner.rowwise.segments import Segments, segments_of
-from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.analysis.definitions import Def, read_defs
 from nautilus.scalar.lowering import lower
 from tests.endtoend.support import check
 
@@ -91,6 +92,28 @@ def test_a_block_has_several_of_many_short_rows() -> None:
     assert {a.name: a.tile for a in plan.axes} == {"n": 2, "e": 128}
 
 
+@pytest.mark.parametrize(("terms", "warps"), [(60, 1), (500, 1), (1000, 2), (2000, 4)])
+def test_long_rows_of_single_numbers_have_several_warps(terms: int, warps: int) -> None:
+    extents = {"n": 900, "e": 900 * terms}
+    made = segments.plan_of([_of(VECTOR, 900, 900 * terms)], extents, ["n"], ["e"], "e")
+    assert made is not None and made[2].warps == (1, warps)
+
+
+@pytest.mark.parametrize(("rows", "tiles", "warps"), [(100, {"f": 64, "e": 128}, 4), (3000, {"f": 128, "e": 16}, 1)])
+def test_long_rows_of_columns_have_several_warps_where_blocks_are_few(
+    rows: int, tiles: dict[str, int], warps: int
+) -> None:
+    extents = {"n": rows, "e": 200 * rows, "f": 512}
+    made = segments.plan_of([_of(SPARSE, rows, 200 * rows)], extents, ["n", "f"], ["e"], "f")
+    assert made is not None and made[2].warps == (1, warps)
+    assert {x: a.tile for x, a in made[1].items()} == {"n": 1} | tiles
+
+
+def _of(text: str, rows: int, terms: int) -> Def:
+    sizes = re.sub(r"N = \d+", f"N = {rows}", re.sub(r"E = \d+", f"E = {terms}", text))
+    return next(iter(read_defs(lower(load_spec(dedent(sizes)))).values()))
+
+
 def test_numbers_of_several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "BLOCKS", 4)
     check(VECTOR.replace("66000", "53").replace("900", "6").replace("1000000", "400"), "sm_90a")
@@ -117,10 +140,11 @@ def test_products_of_segments_stay_products() -> None:
         ("e < ptr[n + 1]", None),
     ],
 )
-def test_segments(condition: str, found: Segments | None) -> None:
+@pytest.mark.parametrize("ends", ["i32", "i64"])
+def test_segments(condition: str, found: Segments | None, ends: str) -> None:
     text = f"""
         dim N = 30, E = 300
-        input s: f32[E], ptr: i32[N + 2], end: i32[N + 2]
+        input s: f32[E], ptr: {ends}[N + 2], end: {ends}[N + 2]
         output z: f32[N]
         z[n: N] = sum[e: E | {condition}](s[e])
     """

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nautilus.core.schedule import Schedule, WarpPlan
+from nautilus.core.tiles import ceil_pow2
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.layout import Mode
 from nautilus.ma_tile.ir.ops import GlobalStore
@@ -34,6 +35,16 @@ def test_a_thread_has_terms_that_follow_each_other(sizes: str, tiles: dict[str, 
     layout = kernel.layouts[store.value.layout]
     run = tiles["t"] // (warps[0] * max(1, 32 // tiles["d"]))
     assert layout.reg[0] == Mode(run, "t", 1) and layout.lane[0] == Mode(min(32, tiles["d"]), "d", 1)
+
+
+@pytest.mark.parametrize(("corners", "tile"), [(3, 64), (8, 64), (200, 2)])
+def test_a_block_has_terms_of_several_rows_of_few_keys(corners: int, tile: int) -> None:
+    """The keys of a row are an axis of a few elements, as the corners of a triangle."""
+    text = f"dim F = 65536, V = 40000, C = {corners}\ninput at: i32[F, C]\ninput X: i32[F, 3]\noutput Y: i32[V, 3]\n"
+    text += "Y[v: V, d] = sum[f, c | at[f, c] == v](X[f, d])\n"
+    request = Request(Path("s.naut"), "sm_90a", text=text, schedule=Schedule(scatters=("Y",)), until="ma-tile")
+    plan = compile_file(request).context.schedule.kernels[-1]  # type: ignore[union-attr]
+    assert {a.name: a.tile for a in plan.axes} == {"f": tile, "c": min(256, ceil_pow2(corners)), "d": 4}
 
 
 def test_keys_alone_are_read_in_vectors() -> None:

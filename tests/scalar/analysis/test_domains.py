@@ -27,7 +27,7 @@ M, N = 5, 6
 
 def reduction(guard: Any, red: tuple[str, ...] = ("j",)) -> Def:
     ts = TokenStream(Source("<guard>", guard))
-    e = ExprParser(ts, {"T": DType.I32}).expr()
+    e = ExprParser(ts, {"T": DType.I32, "U": DType.I64}).expr()
     axes = tuple(Axis(r, N) for r in red)
     par = (Axis("i", M), Axis("k", M))
     return Def("S", Buffer("S", DType.F32, (M, M), Where.TEMP), par, axes, "sum", e, e)
@@ -136,6 +136,8 @@ def test_the_guard_at_the_least_point(guard: Any, want: str | None) -> None:
         "j > T[i] - 1 and j <= i", "j >= T[i] and j < k", "j < T[i] and j - i <= T[i] - 3", "j + 1 >= T[i] and j < 3",
         "T[i] <= j and T[k] > j", "T[i] < j and j <= T[k]", "j >= T[i] - 1 and j <= i", "j >= T[i] - 1 and j < k",
         "T[i] - 1 <= j and j < T[k] - 1", "j >= T[i] - 1 and j > k and j <= i",
+        "cast<i64>(j) >= U[i] and cast<i64>(j) < U[k]", "select(U[i] <= cast<i64>(j), U[k] > cast<i64>(j), false)",
+        "cast<i64>(j) <= U[i] and j >= k",
     ],
 )  # fmt: skip
 def test_the_guard_at_the_least_point_decides_for_all_contents(guard: Any) -> None:
@@ -151,6 +153,11 @@ def test_the_guard_at_the_least_point_decides_for_all_contents(guard: Any) -> No
         env = {"i": np.asarray(i), "k": np.asarray(k)}
         want = bool(np.any(evaluate(d.guard, env | {"j": np.arange(N)}, element)))
         assert bool(evaluate(closed, env, element)) == want, (i, k, a, b)
+
+
+@pytest.mark.parametrize("guard", ["cast<i64>(j) <= U[i] - 1i64", "cast<i64>(j) > U[i]", "cast<i64>(j) == U[i]"])
+def test_sums_of_64_bits_that_may_wrap_are_no_bounds(guard: Any) -> None:
+    assert nonempty(reduction(guard)) is None
 
 
 @pytest.mark.parametrize(

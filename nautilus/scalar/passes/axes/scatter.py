@@ -106,9 +106,14 @@ class Scatter:
 
 def scattered(program: Program, d: Def) -> Keyed | None:
     """``d`` by its terms; None where it is no reduction with a key, or none that is exact in any order."""
-    if d.op is None or not (in_one_pass(d) or _bits(d) is not None):
+    if not is_scattered(d):
         return None
     return keyed(d, {b.name: b.shape for b in program.buffers})
+
+
+def is_scattered(d: Def) -> bool:
+    """Whether a scatter of the terms of the reduction ``d`` gives the same bits in every order."""
+    return d.op is not None and (in_one_pass(d) or _bits(d) is not None)
 
 
 def in_one_pass(d: Def) -> bool:

@@ -11,7 +11,11 @@ A step on a graph, or any other product of Boolean matrices, asks whether the nu
 
 Conditions that depend on neither side are those of the rows too.  Each factor is evaluated at all terms then, so all
 that it reads is inside of its tensors there.  Terms are fewer than 2^31, and than 2^24 where f32 counts them, so the
-number is exact.  Conditions that equate an index with an element of memory stay: they are the keys of a histogram,
+number is exact.  A count over several axes is a sum of counts over one of them, as that of the triangles of a graph::
+
+    n[i] = sum[j, k | a[i, j] and a[j, k] and a[k, i]](1) = sum[k | a[k, i]](sum[j | a[i, j] and a[j, k]](1))
+
+Conditions that equate an index with an element of memory stay: they are the keys of a histogram,
 which visits each term once.  So do conditions of which one side only bounds the index by that of the result, as
 ``u <= t``: later passes find running counts and windows.
 
@@ -28,6 +32,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts, disjuncts, negated
+from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads
 from nautilus.core.index.prefixes import prefix
 from nautilus.core.index.simplify import bounds
@@ -41,7 +46,13 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
 LEAST = 1 << 28  # terms of all results, which take threads 12 us (2048^3 terms: 386 by the cost model, 26 as a product)
 SIDE = 32  # rows, columns and terms of each result, at least
-_EXACT = {DType.BOOL: 1 << 31, DType.I32: 1 << 31, DType.F32: 1 << 24}  # terms that are counted exactly
+MOST = 1 << 28  # elements of a count that is stored, at most
+_EXACT = {
+    DType.BOOL: 1 << 31,
+    DType.I32: 1 << 31,
+    DType.I64: 1 << 31,
+    DType.F32: 1 << 24,
+}  # terms that are counted exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +66,66 @@ class MultiplyConditions(CertifyingPass[Program]):
         certificates: list[Certificate] = []
         for d in find_defs(program).values():
             factors = _factors(d, program)
+            apart = _axis_apart(program, d) if factors is None else None
+            if apart is not None:
+                inner, d, proof = apart
+                certificates.append(proof)  # of the sum by counts; the count has its own one
+                program = put_defs(program, d.name, (inner, d))
+                d, factors = inner, _factors(inner, program)
             if factors is not None:
                 made = _product(program, d, factors)
                 certificates.append(_certificate(d, made))
                 program = put_defs(program, d.name, made)
         return program, tuple(certificates)
+
+
+def _axis_apart(program: Program, d: Def) -> tuple[Def, Def, Certificate] | None:
+    """A count over one of several axes of ``d`` that is a product, ``d`` by its elements, and the certificate.
+
+    None where no axis has such a count.
+    """
+    conditions = None if d.scatter is not None or d.at is not None or len(d.red) < 2 else _conditions(d)
+    if conditions is None or None in map(size, d.axes):
+        return None
+    operands = [ld for c in conditions for ld in loads(c)]
+    along = {a: sum(a.name in free_vars(ld.index[-1]) for ld in operands if ld.index) for a in d.red}
+    for axis in sorted(d.red, key=lambda a: (-along[a], -points([a]))):  # matrix units read along contracted axes
+        own = [c for c in conditions if axis.name in free_vars(c)]
+        used = free_vars(conjunction(own) or integer(0))
+        par = tuple(a for a in d.axes if a.name in used and a != axis)
+        name = fresh_name(program, f"{d.name}_count")
+        buffer = Buffer(name, DType.I32, tuple(a.extent for a in par), Space.TEMP, d.span)
+        inner = Def(name, buffer, par, (axis,), "sum", integer(1), conjunction(own), d.span)
+        if points(par) <= MOST and _factors(inner, program) is not None:
+            rest = conjunction(map(_without_equations, (c for c in conditions if c not in own)))
+            return inner, *_by_counts(d, inner, rest)
+    return None
+
+
+def _by_counts(d: Def, inner: Def, rest: Expr | None) -> tuple[Def, Certificate]:
+    """``d`` by the counts ``inner`` of terms along one axis, under the conditions ``rest`` on the others."""
+    red = tuple(a for a in d.red if a not in inner.red)
+    read = Load(inner.name, inner.index, DType.I32, d.span)
+
+    held = [] if rest is None else [Op("cast", (rest,), DType.I32, d.span)]
+
+    def value(count: Expr) -> Expr:
+        if d.op == "sum":
+            found = [
+                e if d.value.dtype is DType.I32 else Op("cast", (e,), d.value.dtype, d.span) for e in (count, *held)
+            ]
+            return found[0] if rest is None else make("mul", *found)
+        some = calc("gt", count, integer(0))
+        both = some if rest is None else calc("and", rest, some)
+        return both if d.op == "any" else negated(both)
+
+    outer = replace(d, red=red, value=value(read), guard=None)
+    counted = Reduce("sum", inner.red, inner.guard, inner.value, DType.I32, d.span)
+    assert d.op is not None
+    before = Reduce(d.op, d.red, d.guard, d.value, d.value.dtype, d.span)
+    after = Reduce(d.op, red, None, value(counted), d.value.dtype, d.span)
+    proof = "terms that share all positions but one are as many as that position has"
+    return outer, Certificate("multiply-conditions", d.name, before, after, (), (), (), proof, d.span)
 
 
 def _factors(d: Def, program: Program) -> tuple[Expr, Expr] | None:

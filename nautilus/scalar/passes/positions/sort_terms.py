@@ -16,7 +16,15 @@ Each element then reduces its own segment, which writes it once and reads each t
 
     O[e, d] = sum[p | start[e] <= p < start[e + 1]](X[row[p], d])
 
-``C`` is the length of a chunk of rows: longer chunks compare more keys, shorter ones have more counts.  Keys may depend
+``C`` is the length of a chunk of rows: longer chunks compare more keys, shorter ones have more counts.  Of many keys,
+rows are sorted by one digit after the other, the lowest first (a radix sort), where that takes less time: the counts of
+a chunk are then those of the values of a digit.  A row without an element has a key behind all others::
+
+    code[t]    = key[t]  if 0 <= key[t] < E  else E         ;    total[e] = sum[t | code[t] == e](1)
+    digit_1[p] = code[p] % B                                ;    row_1[p] = sum[t | place_1[t] == p](t)
+    digit_2[p] = code[row_1[p]] // B % B                    ;    row_2[p] = sum[x | place_2[x] == p](row_1[x])
+
+Keys may depend
 on several reduced axes, whose rows are numbered; other conditions stay where they are.  Sums with the same key share
 the order, and so do extremes of rows of :data:`LONG` elements or more, which would take an atomic operation for each
 element.  ``row`` is 0 at places that no row has, so that no index leads outside of a tensor.
@@ -28,8 +36,8 @@ Sizes have to be known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
 from functools import reduce
 from math import prod
 
@@ -44,9 +52,9 @@ from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.masking import certainly_in_range
-from nautilus.scalar.analysis.ranges.keys import Keyed, key_of
+from nautilus.scalar.analysis.ranges.keys import Keyed, key_of, keyed
 from nautilus.scalar.ir import Program
-from nautilus.scalar.passes.axes.scatter import arranged, fits_in_blocks, in_one_pass, scattered
+from nautilus.scalar.passes.axes.scatter import arranged, fits_in_blocks, in_one_pass, is_scattered, scattered
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.memory_rates import LAUNCH
@@ -61,8 +69,12 @@ TERM = 9.3e-6
 #: microseconds of the largest term and the integer of an element, which are written, read, and read again: 32.8M
 #: elements of that gradient take 209 us
 RESULT = 6.5e-6
+DIGITS = 3  # of a key, at most
+MOVED = 2e-5  # microseconds of the digit of a row and of its place: 80 bytes, half of which are sectors (estimate)
+CODES = 5  # kernels of the codes, and of the rows of each element
 GAIN = 0.8  # the order takes less than this share of the time of the scatter: keys may meet more or less often
-MOST = 1 << 20  # largest number of rows that are sorted
+_ORDERED = ("sum", "prod")  # combiners that every order rounds in another way
+MOST = 1 << 24  # largest number of rows that are sorted
 SEGMENT = 1 << 14  # rows of an element, of which its segment has many (67M terms of 64 elements: 194 us, 268 predicted)
 LONG = 8  # elements of a row of a reduction that is exact in any order, from which on it uses the order of a sum
 
@@ -89,7 +101,7 @@ class SortTerms:
         orders: dict[tuple[Expr, int], _Order] = {}
         out = program
         for d, s in found.values():
-            if s.order in ordered and (not in_one_pass(d) or s.others(d) >= LONG):
+            if s.order in ordered and (not in_one_pass(d) or s.others(d) >= LONG or _of_ends(d, s) is not None):
                 out = _sorted(out, d, s, orders)
         return out if out is program else Simplify().apply(out)
 
@@ -127,15 +139,31 @@ class _Sortable:
         return prod(size(a) or 1 for a in d.par if a is not self.axis)
 
     @property
-    def chunk(self) -> int:
-        """Rows of a chunk: the power of two with the least time of counts and comparisons."""
+    def digits(self) -> int:
+        """The digits of a key by which rows are sorted one after the other; 1: by the whole key."""
+        return min(range(1, DIGITS + 1), key=lambda n: self.seconds_by(n) * (1 if n > 1 else GAIN))
+
+    def values(self, digits: int) -> int:
+        """The values of one of ``digits`` digits of a key: a power of two, or all of one digit."""
+        if digits == 1:
+            return self.elements
+        return next(1 << k for k in range(1, 32) if (1 << (k * digits)) > self.elements)
+
+    def chunk(self, values: int) -> int:
+        """Rows of a chunk: the power of two with the least time of counts of ``values`` and of comparisons."""
         shortest, longest = CHUNKS
         lengths = [n for n in (1 << k for k in range(30)) if shortest <= n <= longest]
-        return min(lengths, key=self.seconds_of)
+        return min(lengths, key=lambda n: self.seconds_of(n, values))
 
-    def seconds_of(self, chunk: int) -> float:
-        """Microseconds of the counts and the comparisons with chunks of ``chunk`` rows."""
-        return self.number * chunk * COMPARED + -(-self.number // chunk) * self.elements * COUNTED
+    def seconds_of(self, chunk: int, values: int) -> float:
+        """Microseconds of the counts of ``values`` and the comparisons with chunks of ``chunk`` rows."""
+        return self.number * chunk * COMPARED + -(-self.number // chunk) * values * COUNTED
+
+    def seconds_by(self, digits: int) -> float:
+        """Microseconds of an order by ``digits`` digits."""
+        values = self.values(digits)
+        each = KERNELS * LAUNCH + self.seconds_of(self.chunk(values), values)
+        return each if digits == 1 else digits * (each + self.number * MOVED) + CODES * LAUNCH
 
     def at(self, place: Expr) -> dict[str, Expr]:
         """The axes of the row with number ``place``."""
@@ -149,11 +177,11 @@ class _Sortable:
 
 def _sortable(program: Program, d: Def) -> _Sortable | None:
     """``d`` as a reduction of rows; None for another definition, or where a key or a condition may be read outside."""
-    k = scattered(program, d)
+    shapes = {b.name: b.shape for b in program.buffers}
+    k = keyed(d, shapes) if d.op in _ORDERED or scattered(program, d) is not None else None
     found = None if k is None or len(k.keys) != 1 else _by_key(d, k)
     if found is None or not 0 < found.number <= MOST or not found.elements:
         return None
-    shapes = {b.name: b.shape for b in program.buffers}
     rows, every = ({a.name: a.extent for a in axes} for axes in (found.rows, d.axes))
     certain = all(certainly_in_range(c, shapes, every) for c in found.rest)
     return found if certain and certainly_in_range(found.key, shapes, rows) else None
@@ -175,9 +203,12 @@ def _by_key(d: Def, k: Keyed) -> _Sortable | None:
 
 def gains(sums: Sequence[tuple[Def, _Sortable]]) -> bool:
     """Whether the order of the rows takes clearly less time than two scatters of the terms of each of ``sums``."""
-    others, s = sum(x.others(d) for d, x in sums if not x.in_block), sums[0][1]
+    s = sums[0][1]
+    masked = [x for d, x in sums if not is_scattered(d)]
+    others = sum(x.others(d) for d, x in sums if not x.in_block and is_scattered(d))
     scatters = s.number * others * TERM + s.elements * others * RESULT
-    return KERNELS * LAUNCH + s.seconds_of(s.chunk) < GAIN * scatters
+    scatters += sum(s.number * x.elements * COMPARED for x in masked)  # which visit all rows for each element
+    return s.seconds_by(s.digits) < GAIN * scatters
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +225,10 @@ def _sorted(program: Program, d: Def, s: _Sortable, orders: dict[tuple[Expr, int
     if s.order not in orders:
         orders[s.order] = _order(program, d, s, made)
     order = orders[s.order]
+    of_ends = _of_ends(d, s)
+    if of_ends is not None:
+        ends = [Load(order.start, (x,), DType.I32) for x in (Var(s.axis.name), calc("add", Var(s.axis.name), 1))]
+        return put_defs(program, d.name, (*made, replace(d, red=(), op=None, value=of_ends(*ends), guard=None)))
     p, e = Axis(unused("p", [a.name for a in d.axes]), s.number, d.span), Var(s.axis.name)
     at = s.at(Load(order.row, (Var(p.name),), DType.I32))
     ends = [Load(order.start, (x,), DType.I32) for x in (e, calc("add", e, 1))]
@@ -203,48 +238,141 @@ def _sorted(program: Program, d: Def, s: _Sortable, orders: dict[tuple[Expr, int
     return put_defs(program, d.name, (*made, replace(d, red=(p, *others), value=substitute(d.value, at), guard=guard)))
 
 
+def _of_ends(d: Def, s: _Sortable) -> Callable[[Expr, Expr], Expr] | None:
+    """``d`` from the ends of the segment of an element: the number of its rows, or whether it has any, or None."""
+    if s.rest or len(d.red) != len(s.rows):
+        return None
+    match d.op, d.value:
+        case "any", Const(value=True):
+            return lambda start, end: calc("lt", start, end)
+        case "sum", Const(value=1, dtype=DType.I32 | DType.F32 as dtype):
+            return lambda start, end: _cast(calc("sub", end, start), dtype)
+    return None
+
+
 def _order(program: Program, d: Def, s: _Sortable, made: list[Def]) -> _Order:
     """The order of the rows of ``s``, whose definitions join ``made``."""
-    r, q, v, x, e, p = (unused(n, [a.name for a in d.axes], first=2) for n in ("r", "q", "v", "x", "e", "p"))
-    length, number, one = s.chunk, s.number, integer(1)
-    chunks, rows, places = Axis(q, -(-number // length)), Axis(r, number), Axis(p, number)
-    inside, elements = Axis(v, length), Axis(e, s.elements + 1)  # of the last one, all ends are behind the rows
-
-    def named(what: str, par: Sequence[Axis], value: Expr, red: Axis | None = None, guard: Expr | None = None) -> Def:
-        name = fresh_name(program, f"{d.name}_{what}", [m.name for m in made])
-        buffer = Buffer(name, DType.I32, tuple(a.extent for a in par), Space.TEMP, d.span)
-        reduced = ((red,), "sum") if red is not None else ((), None)
-        made.append(Def(name, buffer, tuple(par), reduced[0], reduced[1], value, guard, d.span))
-        return made[-1]
+    r, x, e, p = (unused(n, [a.name for a in d.axes], first=2) for n in ("r", "x", "e", "p"))
+    number, one, digits = s.number, integer(1), s.digits
+    rows, places = Axis(r, number), Axis(p, number)
+    elements = Axis(e, s.elements + 1)  # of the last one, all ends are behind the rows
+    named, whole = _Names(program, d, made), s.key.dtype
 
     def key(place: Expr) -> Expr:
         return substitute(s.key, s.at(place))
 
-    def read(of: Def, *index: Expr) -> Expr:
-        return Load(of.name, index, DType.I32, d.span)
+    def row_of(placed: Def, value: Expr) -> Def:
+        return named("row", (places,), value, rows, calc("eq", _read(placed, Var(r)), Var(p)))
 
-    place = calc("add", calc("mul", Var(q), length), Var(v))
-    there: Expr = make("eq", key(place), _cast(Var(e), s.key.dtype))
-    there = there if number % length == 0 else short_circuit(calc("lt", place, number), there)
-    count = named("count", (chunks, elements), one, inside, there)
-    total = named("total", (elements,), read(count, Var(q), Var(e)), chunks)
-    earlier_key = calc("lt", Var(x), Var(e))
-    start = named("start", (elements,), read(total, Var(x)), Axis(x, elements.extent), earlier_key)
-    earlier = named(
-        "earlier", (chunks, elements), read(count, Var(x), Var(e)), Axis(x, chunks.extent), calc("lt", Var(x), Var(q))
-    )
-    first = calc("mul", calc("floordiv", Var(r), length), length)
-    nearer = calc("lt", Var(v), calc("mod", Var(r), length))
-    alike = make("eq", key(calc("add", first, Var(v))), key(Var(r)))
-    before = named("before", (rows,), one, inside, short_circuit(nearer, alike))
-    known = calc("min", calc("max", _cast(key(Var(r)), DType.I32), 0), s.elements - 1)
-    sums = (read(start, known), read(earlier, calc("floordiv", Var(r), length), known), read(before, Var(r)))
-    total_before = reduce(lambda a, b: calc("add", a, b), sums)
-    valid = conjunction(within(key(Var(r)), Const(s.elements, s.key.dtype)))
+    def start_of(total: Def) -> Def:
+        before = Axis(x, elements.extent)
+        return named("start", (elements,), _read(total, Var(x)), before, calc("lt", Var(x), Var(e)))
+
+    valid = conjunction(within(key(Var(r)), Const(s.elements, whole)))
     assert valid is not None
-    placed = named("place", (rows,), make("select", valid, total_before, integer(number)))
-    row = named("row", (places,), Var(r), rows, calc("eq", read(placed, Var(r)), Var(p)))
-    return _Order(start.name, row.name)
+    if digits == 1:
+        ranks = _Ranks(named, rows, elements, s.chunk(s.elements), key, whole)
+        start, earlier = start_of(ranks.total()), ranks.earlier()
+        known = calc("min", calc("max", _cast(key(Var(r)), DType.I32), 0), s.elements - 1)
+        place = make("select", valid, ranks.place(start, earlier, known), integer(number))
+        return _Order(start.name, row_of(named("place", (rows,), place), Var(r)).name)
+    code = named("code", (rows,), make("select", valid, _cast(key(Var(r)), DType.I32), integer(s.elements)))
+    values, row = s.values(digits), Var(r)
+    for n in range(digits):
+        value = calc("mod", calc("floordiv", _read(code, row), values**n), values)
+        digit = named("digit", (rows,), value)
+        every = Axis(e, values)
+        ranks = _Ranks(named, rows, every, s.chunk(values), lambda at, of=digit: _read(of, at), DType.I32)
+        earlier = ranks.earlier()
+        total = calc("add", *(_read(of, integer(ranks.last), Var(x)) for of in (earlier, ranks.count)))
+        begin = named("first", (every,), total, Axis(x, values), calc("lt", Var(x), Var(e)))
+        placed = named("place", (rows,), ranks.place(begin, earlier, _read(digit, Var(r))))
+        last = row_of(placed, row)
+        row = _read(last, Var(r))
+    start = start_of(named("total", (elements,), one, rows, calc("eq", _read(code, Var(r)), Var(e))))
+    return _Order(start.name, last.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Makes definitions of integers of an order of the terms of ``d``, which join ``made``."""
+
+    program: Program
+    d: Def
+    made: list[Def]
+
+    def __call__(
+        self, what: str, par: Sequence[Axis], value: Expr, red: Axis | None = None, guard: Expr | None = None
+    ) -> Def:
+        name = fresh_name(self.program, f"{self.d.name}_{what}", [m.name for m in self.made])
+        buffer = Buffer(name, DType.I32, tuple(a.extent for a in par), Space.TEMP, self.d.span)
+        reduced = ((red,), "sum") if red is not None else ((), None)
+        self.made.append(Def(name, buffer, tuple(par), reduced[0], reduced[1], value, guard, self.d.span))
+        return self.made[-1]
+
+
+@dataclass(slots=True)
+class _Ranks:
+    """Counts of the values of a ``key`` of ``rows``, for each chunk of ``length`` rows and each of ``elements``."""
+
+    named: _Names
+    rows: Axis
+    elements: Axis
+    length: int
+    key: Callable[[Expr], Expr]
+    dtype: DType
+    count: Def = field(init=False)
+
+    def __post_init__(self) -> None:
+        q, v, number = self.chunks.name, self.inside.name, size(self.rows) or 0
+        place = calc("add", calc("mul", Var(q), self.length), Var(v))
+        there: Expr = make("eq", self.key(place), _cast(Var(self.elements.name), self.dtype))
+        there = there if number % self.length == 0 else short_circuit(calc("lt", place, number), there)
+        self.count = self.named("count", (self.chunks, self.elements), integer(1), self.inside, there)
+
+    @property
+    def chunks(self) -> Axis:
+        """The axis that numbers the chunks."""
+        return Axis(self._axis("q"), -(-(size(self.rows) or 0) // self.length))
+
+    @property
+    def last(self) -> int:
+        """The last chunk."""
+        return (size(self.chunks) or 1) - 1
+
+    @property
+    def inside(self) -> Axis:
+        """The axis of the rows of a chunk."""
+        return Axis(self._axis("v"), self.length)
+
+    def _axis(self, name: str) -> str:
+        return unused(name, [a.name for a in self.named.d.axes], first=2)
+
+    def total(self) -> Def:
+        """The rows of each element."""
+        read = _read(self.count, Var(self.chunks.name), Var(self.elements.name))
+        return self.named("total", (self.elements,), read, self.chunks)
+
+    def earlier(self) -> Def:
+        """The rows of each element in the chunks before a chunk."""
+        q, x = self.chunks, Axis(self._axis("x"), self.chunks.extent)
+        counted = _read(self.count, Var(x.name), Var(self.elements.name))
+        return self.named("earlier", (q, self.elements), counted, x, calc("lt", Var(x.name), Var(q.name)))
+
+    def place(self, start: Def, earlier: Def, known: Expr) -> Expr:
+        """The place of a row of element ``known``, of which the first one has place ``start``."""
+        r, v = self.rows.name, self.inside.name
+        first = calc("mul", calc("floordiv", Var(r), self.length), self.length)
+        nearer = calc("lt", Var(v), calc("mod", Var(r), self.length))
+        alike = make("eq", self.key(calc("add", first, Var(v))), self.key(Var(r)))
+        before = self.named("before", (self.rows,), integer(1), self.inside, short_circuit(nearer, alike))
+        chunk = calc("floordiv", Var(r), self.length)
+        sums = (_read(start, known), _read(earlier, chunk, known), _read(before, Var(r)))
+        return reduce(lambda a, b: calc("add", a, b), sums)
+
+
+def _read(of: Def, *index: Expr) -> Expr:
+    return Load(of.name, index, DType.I32, of.span)
 
 
 def _cast(e: Expr, dtype: DType) -> Expr:
