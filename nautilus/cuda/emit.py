@@ -329,6 +329,8 @@ def print_for(w: Writer, op: ma.ForOp) -> None:
     bounds = (index.bounds(op.lo, w.ranges)[0], index.bounds(op.hi, w.ranges)[1])
     if bounds[0] is not None and bounds[1] is not None:
         w.ranges[op.var] = (bounds[0], max(bounds[0], bounds[1] - 1))
+    else:
+        w.ranges.pop(op.var, None)  # of another loop
     w.loop_args = frozenset(arg.name for arg, _ in op.carried)
     if op.unroll is not None:
         w.line(f"#pragma unroll {op.unroll}")

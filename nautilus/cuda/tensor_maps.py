@@ -182,7 +182,7 @@ def _within(low: int | None, high: int | None, size: Extent) -> bool:
 @by_identity(8)
 def _ranges(kernel: MemKernel) -> Ranges:
     """The ranges of the uniform variables and of the loop variables of ``kernel``."""
-    out = dict(uniform_ranges(kernel))
+    out, unknown = dict(uniform_ranges(kernel)), set[str]()
     for op in walk_ops(kernel.body):
         if isinstance(op, ForOp):
             low, high = bounds(op.lo, out)[0], bounds(op.hi, out)[1]
@@ -190,8 +190,8 @@ def _ranges(kernel: MemKernel) -> Ranges:
                 before = out.get(op.var, (low, high - 1))
                 out[op.var] = (min(low, before[0]), max(high - 1, before[1]))
             else:
-                out.pop(op.var, None)
-    return MappingProxyType(out)
+                unknown.add(op.var)
+    return MappingProxyType({name: found for name, found in out.items() if name not in unknown})
 
 
 def _linear(index: tuple[Expr, ...], shape: tuple[Extent, ...], tile: Iterable[str]) -> Expr:

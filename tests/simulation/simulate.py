@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fcntl import LOCK_EX, flock
@@ -89,23 +89,32 @@ def build(text: str, module: MemModule, given: InputSet, folder: Path, *, planne
     return Program(target, module)
 
 
-def execute(program: Program, given: InputSet, seeds: Sequence[int], timeout: float = 60.0) -> list[dict[str, Array]]:
-    """The outputs by name under each seed, stored values as :func:`from_storage` gives them. Raises Fault."""
+def execute(
+    program: Program, given: InputSet, seeds: Sequence[int], timeout: float = 60.0, *,
+    blocks: Sequence[int] = (), before: Collection[str] = (),
+) -> list[dict[str, Array]]:  # fmt: skip
+    """The outputs by name under each seed, stored values as :func:`from_storage` gives them. Raises Fault.
+
+    ``blocks``: those of each launch that run, with the others of their clusters; none: all.  ``before``: outputs that
+    ``given`` has contents of.
+    """
     folder, module = program.path.parent, hosted(program.module)
     arrays = at_capacity(program.module, given.arrays, given.sizes)
     given_buffers = [b for b in module.buffers if b.space is not Space.TEMP]
     roles = {Space.INPUT: "i", Space.OUTPUT: "o"}
     sizes = [_bytes(b, given.sizes) for b in given_buffers]
     rows = zip(given_buffers, sizes, strict=True)
-    (folder / "layout").write_text("".join(f"{roles[b.space]} {size}\n" for b, size in rows))
+    kinds = {b.name: "b" if b.name in before else roles[b.space] for b in given_buffers}
+    (folder / "layout").write_text("".join(f"{kinds[b.name]} {size}\n" for b, size in rows))
     for n, b in enumerate(given_buffers):
-        if b.space is Space.INPUT:
+        if b.space is Space.INPUT or b.name in before:
             stored = storage_array(arrays[b.name], b.dtype)
             if b.strides is not None:
                 stored = spread(stored, extents(b.shape, given.sizes), extents(b.strides, given.sizes))
             stored.tofile(folder / f"in{n}")
     command = [str(program.path), str(folder), *map(str, seeds)]
     env = {**os.environ, **{f"SIZE_{name}": str(size) for name, size in given.sizes.items()}}
+    env |= {"BLOCKS": " ".join(map(str, blocks))} if blocks else {}
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=timeout, check=False, env=env

@@ -219,8 +219,9 @@ def lane_address(w: Writer, slot: ma.Slot, layout: str, t: Tiling, is_a: bool, *
 def _aligned(w: Writer, slot: ma.Slot, layout: str, axis: str) -> bool:
     """Whether the first column byte of each warp has no bit in common with the columns inside its part."""
     own = w.all_layouts[layout]
-    width = max(m.stride for m in own.warp if m.axis == axis) * w.smem[slot.buffer].dtype.bytes
-    return slot.swizzle == 0 or width % slot.swizzle == 0 or width & (width - 1) == 0
+    size = w.smem[slot.buffer].dtype.bytes
+    widths = [m.stride * size for m in own.warp if m.axis == axis and m.size > 1]
+    return slot.swizzle == 0 or all(n % slot.swizzle == 0 or n & (n - 1) == 0 for n in widths)
 
 
 def block_address(w: Writer, slot: ma.Slot, lane: Lane, at: dict[str, str]) -> str:
@@ -410,8 +411,10 @@ def _register_with_k(own: FragLayout, result: FragLayout, over: str) -> str:
     digits = _result_digits(result, frozenset(own.axes))
     terms, stride = list[str](), 1
     for m in own.reg:
+        if m.size == 1:
+            continue
         text = f"k / {m.stride} % {m.size}" if m.axis == over else digits.pop(0)
-        if m.size > 1 and text != "0":
+        if text != "0":
             terms.append(f"({text}) * {stride}" if stride > 1 else text)
         stride *= m.size
     return " + ".join(terms) or "0"
@@ -420,7 +423,7 @@ def _register_with_k(own: FragLayout, result: FragLayout, over: str) -> str:
 def _result_digits(layout: FragLayout, keep: frozenset[str]) -> list[str]:
     out, div = list[str](), 1
     for n, m in enumerate(layout.reg):
-        if m.axis in keep:
+        if m.axis in keep and m.size > 1:
             out.append(digit("$r", div, m.size, all(x.size == 1 for x in layout.reg[n + 1 :])))
         div *= m.size
     return out

@@ -72,6 +72,8 @@ def print_let(w: Writer, op: ma.LetOp) -> None:
         w.env[op.var] = name
     if low is not None and high is not None:
         w.ranges[op.var] = (low, high)
+    elif not any(isinstance(x, ma.TileSchedulerOp) and x.var == op.var for x in ma.walk_ops(w.kernel.body)):
+        w.ranges.pop(op.var, None)  # of another variable; a tile that is fetched has the range of its loop
 
 
 #: op class -> what prints it

@@ -18,9 +18,9 @@ from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.functions.arrays import maximum, minimum
 from nautilus.core.numerics import Array
 from nautilus.core.tiles import TileType
-from nautilus.ma_tile.interp.state.global_memory import check_shifted, check_vectors
+from nautilus.ma_tile.interp.state.global_memory import check_rows, check_shifted, check_vectors
 from nautilus.ma_tile.interp.state.outstanding import Undefined
-from nautilus.ma_tile.interp.state.shared_memory import Flight
+from nautilus.ma_tile.interp.state.shared_memory import MANY, Flight
 from nautilus.ma_tile.interp.state.sync import Arrival
 from nautilus.ma_tile.interp.state.values import (
     Fault,
@@ -418,13 +418,16 @@ def st_shared(run: BlockRun, ctx: Context, op: SharedStore) -> None:
 
 
 def st_rows(run: BlockRun, ctx: Context, op: RowStore) -> None:
-    """Store a stage to global memory.  The thread that stores an element depends on the place where its row begins."""
+    """Store a stage to global memory.  The threads that read and store an element depend on where its row begins."""
     layout, memory = run.machine.layout(op.threads), run.machine.memory
     buffer = run.machine.smem(op.slot.buffer)
     names = tuple(a.name for a in buffer.axes)
     place, mask = _access(run, ctx, op, layout, names)
+    number = element_numbers(layout, TileType(buffer.dtype, buffer.axes))
+    check_rows(place, number, buffer.axes[-1].size, mask, op.buffer)
     address = _shared_access(run, ctx, op, op.slot, layout, names, VECTOR_BYTES // buffer.dtype.bytes)
-    bits = run.shared.load(ctx.actor.clock, address, buffer.dtype.bytes, ctx.threads, run.op_number(op))
+    several = np.asarray(MANY, np.int32)
+    bits = run.shared.load(ctx.actor.clock, address, buffer.dtype.bytes, several, run.op_number(op))
     memory.store(op.buffer, place, decode(bits, buffer.dtype), mask, _block_threads(run, ctx))
 
 

@@ -53,7 +53,7 @@ from nautilus.ma_tile.interp.state.values import round_registers
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule, RolesOp, walk_ops
 from nautilus.ma_tile.ir.traverse import exchanged
 
-__all__ = ["InterpError", "Launches", "run_block", "run_module"]
+__all__ = ["InterpError", "Launches", "run_block", "run_blocks", "run_module"]
 
 
 class Launches:
@@ -137,9 +137,21 @@ def run_block(
     scalars: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> dict[str, Array]:
-    """What one block of the kernel called ``kernel`` writes, as :func:`run_module` gives it.
+    """What one block of the kernel called ``kernel`` writes; see :func:`run_blocks`."""
+    return run_blocks(m, kernel, (block,), inputs, scalars, seed)
 
-    Temps that the kernel reads are taken from ``inputs``; what the block leaves
+
+def run_blocks(
+    m: MemModule,
+    kernel: str,
+    blocks: Iterable[int],
+    inputs: Mapping[str, Array],
+    scalars: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> dict[str, Array]:
+    """What ``blocks`` of the kernel called ``kernel``, and others of their clusters, write, as :func:`run_module` does.
+
+    Temps that the kernel reads are taken from ``inputs``; what the blocks leave
     unwritten is NaN, the least integer or false.
     """
     params = _params(m, scalars or {})
@@ -150,7 +162,8 @@ def run_block(
             memory.ready[name][:] = True
     (found,) = [k for k in m.kernels if k.name == kernel]
     memory.launch(exchanged(found.body))
-    _launch(Machine(m, found, memory, params, seed), seed, (block // found.together * found.together,))
+    first = dict.fromkeys(block // found.together * found.together for block in blocks)
+    _launch(Machine(m, found, memory, params, seed), seed, first)
     return {b.name: memory.array(b.name).copy() for b in m.buffers if b.space is not Space.INPUT}
 
 

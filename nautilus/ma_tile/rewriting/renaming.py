@@ -24,6 +24,7 @@ from nautilus.ma_tile.ir.ops import (
     MapOp,
     MemKernel,
     MemOp,
+    RolesOp,
     Slot,
     TileSchedulerOp,
     walk_ops,
@@ -206,21 +207,31 @@ def each_block(body: tuple[MemOp, ...], f: Callable[[tuple[MemOp, ...]], tuple[M
 
 @by_identity(8)
 def uniform_ranges(kernel: MemKernel) -> Ranges:
-    """Ranges of the uniform variables, as far as the launch says (both ends inclusive)."""
+    """Ranges of the uniform variables, as far as the launch says (both ends inclusive).
+
+    A name that roles or loops give to several variables has the range of all of them.  The number of a tile, which
+    one thread fetches, has that of the tiles: the loop ends before any other.
+    """
     out: dict[str, tuple[int, int]] = {}
+    unknown = set[str]()
+    tiles = {op.var for op in walk_ops(kernel.body) if isinstance(op, TileSchedulerOp)}
 
     def note(name: str, low: int | None, high: int | None) -> None:
-        if low is not None and high is not None and low <= high:
-            out[name] = (low, high)
+        if low is None or high is None or low > high:
+            unknown.add(name)
+            out.pop(name, None)
+        elif name not in unknown:
+            before = out.get(name, (low, high))
+            out[name] = (min(low, before[0]), max(high, before[1]))
 
     last = bounds(kernel.blocks)[1]
     note("block", 0, None if last is None else last - 1)
-    note("consumer", 0, kernel.consumers - 1)
+    note(CONSUMER, *_consumers(kernel))
     for name, e in kernel.decode:
         note(name, *bounds(e, out))
     for op in walk_ops(kernel.body):
         match op:
-            case LetOp(var=name, expr=e):
+            case LetOp(var=name, expr=e) if name not in tiles:
                 note(name, *bounds(e, out))
             case TileSchedulerOp(var=name, count=e):
                 last = bounds(e, out)[1]
@@ -228,9 +239,15 @@ def uniform_ranges(kernel: MemKernel) -> Ranges:
     return MappingProxyType(out)
 
 
+def _consumers(kernel: MemKernel) -> tuple[int, int]:
+    """The range of the number of a consumer: of the whole block, or of the role with the most of them."""
+    counts = [r.consumers for op in kernel.body if isinstance(op, RolesOp) for r in op.roles]
+    return 0, max([kernel.consumers, *counts]) - 1
+
+
 def known_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
     """Ranges of the consumer, the block number and the grid variables."""
-    out = {CONSUMER: (0, kernel.consumers - 1)}
+    out = {CONSUMER: _consumers(kernel)}
     last = bounds(kernel.blocks)[1]
     if last is not None:
         out["block"] = (0, max(last - 1, 0))

@@ -328,6 +328,7 @@ def let(s: KernelScope, op: LetOp) -> None:
     """A ``let`` defines a new variable."""
     s.uniform(op.expr, f"let {op.var}", reads=True)
     s.variable(op.var, op.expr.dtype)
+    s.lets[op.var] = op.expr
 
 
 def advance(s: KernelScope, op: AdvanceOp) -> None:

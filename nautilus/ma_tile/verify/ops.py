@@ -50,7 +50,7 @@ from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
 from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, of_slice, same_map, warp_grids
 from nautilus.ma_tile.verify.reductions import RULES as REDUCTIONS
 from nautilus.ma_tile.verify.scope import KernelScope, Rule
-from nautilus.ma_tile.verify.stores import STORE_RULES, need_vector
+from nautilus.ma_tile.verify.stores import STORE_RULES, need_access, need_stage_vectors
 
 # -- registers --------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ def ld_global(s: KernelScope, op: GlobalLoad) -> None:
     layout = s.layout(op.result.layout)
     buffer = s.access(op.buffer, op.index, op.mask, layout, op.result.type)
     s.need(buffer.dtype is op.result.type.dtype, "loads give the storage type", str(buffer.dtype))
-    need_vector(s, layout, op.vec, buffer.dtype.bytes, None, op.repeat or 1)
+    need_access(s, op, buffer, layout)
     plain = buffer.dtype is not DType.BOOL and buffer.dtype.bytes <= 4 and not op.volatile
     s.need(op.repeat is None or plain, "numbers of at most 4 bytes are repeated", str(buffer.dtype))
     if op.shift is not None:
@@ -227,14 +227,14 @@ def ld_shared(s: KernelScope, op: SharedLoad) -> None:
     """The load is of a stage or a part of it, with the buffer's type and a legal vector width."""
     buffer = _stage_of(s, op.slot, op.result.type, True, op.start)
     layout = s.define(op.result)
-    need_vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
+    need_stage_vectors(s, buffer, layout, op.vec)
 
 
 def st_shared(s: KernelScope, op: SharedStore) -> None:
     """The tile fits the stage, and the vector width is legal."""
     layout = s.use(op.value)
     buffer = _stage_of(s, op.slot, op.value.type, op.start is not None, op.start)
-    need_vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
+    need_stage_vectors(s, buffer, layout, op.vec)
     if op.block is not None:
         ok = s.kernel.cluster > 1 and 0 <= op.block < s.kernel.cluster
         s.need(ok, "stores go to a block of the cluster", f"block {op.block} of {s.kernel.cluster}")
@@ -251,10 +251,10 @@ def cp_async(s: KernelScope, op: AsyncCopy) -> None:
     s.need(source.dtype is buffer.dtype, "copies keep the type", f"{source.dtype}, not {buffer.dtype}")
     size = op.vec * buffer.dtype.bytes
     s.need(size in (4, 8, 16), "copies move 4, 8 or 16 bytes", str(size))
-    s.need(
-        size == 16 or not op.cached, "copies of 16 bytes are cached where they say so, shorter ones always", str(size)
-    )
-    need_vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
+    ok = size == 16 or not op.cached
+    s.need(ok, "copies of 16 bytes are cached where they say so, shorter ones always", str(size))
+    need_stage_vectors(s, buffer, layout, op.vec)
+    need_access(s, op, source, layout)
     if op.mbar is not None:
         s.mbar(*op.mbar)
 
@@ -357,7 +357,8 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
         else:
             buffer = s.smem[x.buffer]
             row = buffer.axes[-1].size * buffer.dtype.bytes + buffer.pad
-            s.need(buffer.dtype.bytes != 2 or row % 16 == 0, "rows are multiples of 16 bytes", buffer.name)
+            access = {1: 4, 2: 16}.get(buffer.dtype.bytes, 1)  # bytes that a lane reads at once
+            s.need(row % access == 0, f"rows are multiples of {access} bytes", buffer.name)
 
 
 def _of_slice(s: KernelScope, op: MmaOp, layout: FragLayout, slices: set[str]) -> FragLayout:
@@ -382,7 +383,8 @@ def _fma(s: KernelScope, op: MmaOp, layout: FragLayout) -> None:
             split = any(m.axis == op.over and m.size > 1 for m in (*own.lane, *own.warp))
             s.need(not split, "fma does not split the summed axis", f"%{x.name}")
             rest = tuple(n for n in x.type.names if n != op.over)
-            ok = same_map(own.project(rest), layout.project(rest))
+            digits = [[m for m in y.reg if m.axis in rest and m.size > 1] for y in (own, layout)]
+            ok = digits[0] == digits[1] and same_map(own.project(rest), layout.project(rest))
             s.need(ok, "operands are projections", f"%{x.name}")
 
 
@@ -493,8 +495,7 @@ def roles(s: KernelScope, op: RolesOp) -> None:
 RULES: Mapping[type, Rule] = {
     ConstOp: const, IndexOp: index, ParamOp: param, MapOp: map_op, ConvertOp: convert,
     SliceOp: slice_op, StackOp: stack, WindowOp: window, UndefinedOp: undefined, UnpackOp: unpack,
-    GlobalLoad: ld_global, SharedLoad: ld_shared, SharedStore: st_shared,
-    AsyncCopy: cp_async, MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait,
-    Barrier: barrier, IfOp: if_op, ForOp: for_op,
-    RolesOp: roles, **REDUCTIONS, **STORE_RULES,
+    GlobalLoad: ld_global, SharedLoad: ld_shared, SharedStore: st_shared, AsyncCopy: cp_async,
+    MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait, Barrier: barrier,
+    IfOp: if_op, ForOp: for_op, RolesOp: roles, **REDUCTIONS, **STORE_RULES,
 }  # fmt: skip

@@ -107,6 +107,7 @@ def _scratch(s: KernelScope, op: ReduceOp | ScanOp, needed: int, each: str) -> N
     if op.scratch is None:
         return
     s.need(s.consumers == 1, "a kernel or role of several consumers has no scratch", op.scratch)
+    s.need(s.role is None, "warps exchange parts at a barrier of the whole block", f"{op.scratch} in role {s.role}")
     buffer, dtype = s.smem.get(op.scratch), op.result.type.dtype
     s.need(buffer is not None, "shared buffers are declared", op.scratch)
     assert buffer is not None

@@ -16,6 +16,8 @@ from nautilus.core.records import dataclass
 from nautilus.core.text.names import repeated
 from nautilus.core.tiles import TileType
 from nautilus.core.types import INDEX_TYPES, DType
+from nautilus.ma_tile.analysis.access import RefAxes
+from nautilus.ma_tile.analysis.repeated_values import fragment_runs
 from nautilus.ma_tile.ir.async_ops import CONSUMER, AdvanceOp, LetOp, MbarExpect, TmaCommit, TmaLoad, TmaStore, TmaWait
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
@@ -90,6 +92,7 @@ class KernelScope:
     frags: dict[str, Frag] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     op: MemOp | None = None
+    lets: dict[str, Expr] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.smem: Mapping[str, Smem] = {s.name: s for s in self.kernel.smem}
@@ -99,6 +102,11 @@ class KernelScope:
         self.pipelines: Mapping[str, PipelineState] = {c.name: c for c in self.kernel.pipelines}
         self.arrivals: dict[str, set[bool]] = {}  # on each mbarrier: whether they come from the cluster
         self.leave_roles()
+
+    @cached_property
+    def runs(self) -> RefAxes:
+        """Along each axis of a fragment, the length of the runs with one element."""
+        return fragment_runs(self.kernel.body)
 
     @cached_property
     def before(self) -> Mapping[str, int]:
@@ -189,12 +197,14 @@ class KernelScope:
     def nested(self, body: tuple[MemOp, ...], op: MemOp, inner: Callable[[], None] | None = None) -> None:
         """Check an inner block and run ``inner`` at its end; definitions in it do not leave it."""
         frags, variables, types, path = dict(self.frags), set(self.vars), dict(self.types), self.path
+        lets = dict(self.lets)
         self.path = (*path, type(op))
         self.block(body)
         self.op, self.path = op, path
         if inner is not None:
             inner()
         self.frags, self.vars, self.types = frags, variables, types
+        self.lets = lets
 
     def variable(self, name: str, dtype: DType = DType.I32) -> None:
         """Define a variable that is in scope to the end of the block."""

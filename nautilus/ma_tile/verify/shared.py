@@ -43,7 +43,7 @@ def check_smem(k: MemKernel, target: Limits) -> None:
             fits = row % s.swizzle == 0 and s.pad == 0
             need(fits, "swizzled rows fill their slabs", s.name, f"{row} bytes a row, pad {s.pad}")
         need(s.pad >= 0 and s.pad % s.dtype.bytes == 0, "padding keeps elements aligned", s.name, str(s.pad))
-        align = 1024 if s.swizzle == 128 else 16
+        align = 1024 if s.swizzle == 128 else max(16, s.swizzle)  # ldmatrix flips bits of whole addresses
         need(s.offset >= 0 and s.offset % align == 0, "offsets are aligned", s.name, f"{s.offset} % {align}")
         if s.over is not None:
             base = next((x for x in k.smem if x.name == s.over and x.over is None), None)

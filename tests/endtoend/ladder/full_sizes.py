@@ -287,12 +287,12 @@ def _elements(w: Writer) -> int:
     return most
 
 
-def program(seed: int, float8: bool = False) -> str:
-    """The text of a spec; its tensors have at most :data:`ELEMENTS` elements. ``float8``: with 8-bit floats."""
+def program(seed: int, float8: bool = False, elements: int = ELEMENTS) -> str:
+    """The text of a spec; its tensors have at most ``elements``. ``float8``: with 8-bit floats."""
     r = random.Random(seed)
     family = FAMILIES[seed % len(FAMILIES)]
     while True:
         w = Writer(random.Random(r.random()), (*FLOATS, *FLOAT8) if float8 else FLOATS)
         family(w)
-        if _elements(w) <= ELEMENTS:
+        if _elements(w) <= elements:
             return w.text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
+from nautilus.ma_tile.interp.state.global_memory import GlobalMemory, check_rows
 from nautilus.ma_tile.interp.state.outstanding import Engines, Outstanding, PendingMma
 from nautilus.ma_tile.interp.state.shared_memory import Clock, PendingRead, SharedMemory
 from nautilus.ma_tile.interp.state.sync import Actor, Barriers
@@ -52,6 +52,26 @@ def test_elements_that_no_thread_or_another_one_wrote() -> None:
     assert [x.value.kind for x in (gap, empty, race)] == ["uninitialised", "uninitialised", "global-race"]
     memory.owner["Y"][2] = 3
     assert memory.load("Y", at, None, me).shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("place", "mask", "kind"),
+    [
+        ([[0, 1, 2, 3], [10, 11, 12, 13]], None, ""),
+        ([[0, 1, 4, 5], [10, 11, 12, 13]], None, "non-contiguous-vector"),
+        ([[0, 1, 4, 5], [10, 11, 12, 13]], [[True, True, False, False], [True] * 4], ""),
+        ([[0, 1, 2, 3], [10, 11, 12, 13]], [[True, False, True, True], [False] * 4], "mask-not-uniform"),
+    ],
+)
+def test_rows_are_neighbours_on_a_range(place: list[list[int]], mask: list[list[bool]] | None, kind: str) -> None:
+    number = np.arange(8).reshape(2, 1, 4)
+    live = None if mask is None else np.array(mask)[:, None]
+    if not kind:
+        check_rows(np.array(place)[:, None], number, 4, live, "Y")
+        return
+    with pytest.raises(Fault) as info:
+        check_rows(np.array(place)[:, None], number, 4, live, "Y")
+    assert info.value.kind == kind
 
 
 def test_a_fragment_with_other_registers_than_are_read() -> None:

@@ -35,6 +35,7 @@ def rejected(m: MemModule, rule: str, node: str) -> None:
     assert node in info.value.node
 
 
+VECTORS = "vectors are aligned neighbours in memory under one condition"
 #: (change of the copy program's text, rule, part of the op's text)
 COPY_CASES = [
     ("warps 4", "warps 40", "threads of a block", "kernel copy"),
@@ -43,6 +44,12 @@ COPY_CASES = [
     ("swizzle 128 pad 0", "swizzle 96 pad 0", "swizzles are 0, 32, 64 or 128", "s"),
     ("swizzle 128 pad 0", "swizzle 128 pad 16", "swizzled rows fill their slabs", "s"),
     ("@ 0", "@ 512", "offsets are aligned", "s"),
+    ("swizzle 128 pad 0 @ 0", "swizzle 64 pad 0 @ 32", "offsets are aligned", "s"),
+    ("ld.global X[r + i, j]", "ld.global X[r + i, j + 1]", VECTORS, "ld.global X"),
+    ("ld.global X[r + i, j]", "ld.global X[r + i, j // 4 * 8 + j % 4]", VECTORS, "ld.global X"),
+    ("X: f16[77, 64]", "X: f16[77, 65]", VECTORS, "ld.global X"),
+    ("where r + i < 77 vec 8 : f16", "where r + i < 77 and j < 60 vec 8 : f16", VECTORS, "ld.global X"),
+    ("st.global Y[r + i, j], %y where r + i < 77", "st.global Y[r + i, j], %y where j < 60", VECTORS, "st.global Y"),
     ("s[0] swizzle 128, %x", "s[0] swizzle 64, %x", "an access has its buffer's swizzle", "st.shared s[0]"),
     ("ld.shared s[0]", "ld.shared s[1]", "stages lie inside their buffer or mbarrier", "ld.shared s[1]"),
     ("ld.shared s[0]", "ld.shared q[0]", "shared buffers are declared", "ld.shared q[0]"),
@@ -133,6 +140,13 @@ def test_reduction_needs_scratch() -> None:
     rejected(parse(text), "warps that split a reduced axis need scratch", "reduce max %x over j")
     text = p.REDUCE.replace("f32[e: 1024]", "f32[e: 512]")
     rejected(parse(text), "scratch holds one element a warp, register and lane", "reduce max")
+
+
+def test_a_role_has_no_reduction_over_warps() -> None:
+    """The printed text exchanges the parts of warps at a barrier that all threads of the block execute."""
+    head, body = p.REDUCE.split("    %x =")
+    inner = f"    roles {{ role all warps 0..4 {{ %x ={body.rsplit('  }', 1)[0]} }} }}\n  }}\n}}\n"
+    rejected(parse(head + inner), "warps exchange parts at a barrier of the whole block", "reduce max")
 
 
 def test_operand_that_is_no_projection() -> None:

@@ -1,4 +1,5 @@
-"""``st.rows`` needs rows that are contiguous throughout, because each thread stores elements of its neighbours."""
+"""Vectors move at the address of their first element, so all of them are neighbours in memory, and those of ``st.rows``
+in all of a row, because each thread stores elements of its neighbours."""
 
 from __future__ import annotations
 
@@ -22,6 +23,43 @@ module stored target sm_90a {
   }
 }
 """
+
+
+#: An element of a table for each of eight neighbours, and a vector of the row that it names.
+GATHER = """
+module gathered target sm_90a {
+  input X: f16[16, 64]
+  input at: i32[16, 8]
+  output Y: f16[16, 64]
+  kernel gathered grid 1 warps 4 min_blocks 1 {
+    layout #in = reg(j:8x1) lane(j:8x8, i:4x1) warp(i:4x4)
+    %at = ld.global at[i, j // 8] vec 1 : i32[i: 16, j: 64] #in
+    %x = ld.global X[%at, j] vec 8 : f16[i: 16, j: 64] #in
+    st.global Y[i, j], %x vec 8
+  }
+}
+"""
+
+
+def test_vectors_of_a_row_that_an_element_names() -> None:
+    verify(parse(GATHER))
+    with pytest.raises(VerifyError) as info:
+        verify(parse(GATHER.replace("j // 8]", "j // 4 % 8]")))
+    assert info.value.rule == "vectors are aligned neighbours in memory under one condition"
+
+
+def test_vectors_behind_a_variable() -> None:
+    """What divides a variable is known from its expression."""
+    text = GATHER.replace("%x = ld.global X[%at, j]", "let first = consumer * 8\n    %x = ld.global X[%at, first + j]")
+    verify(parse(text))
+    with pytest.raises(VerifyError):
+        verify(parse(text.replace("consumer * 8", "consumer * 4")))
+
+
+def test_vectors_in_rows_that_are_not_aligned() -> None:
+    with pytest.raises(VerifyError) as info:
+        verify(parse(ROWS.replace("pad 16", "pad 8").replace("SHAPE", "16, 67").replace("INDEX", "i, j + 1")))
+    assert info.value.rule == "vectors are aligned in every row of a stage"
 
 
 def test_rows_that_begin_anywhere() -> None:

@@ -4,6 +4,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <set>
+#include <sstream>
+
 #include "cuda.h"
 #include "cuda_runtime.h"
 
@@ -294,6 +297,18 @@ static void run_resident() {
 // Those of the simulated GPU, each of which runs one block of a cooperative launch.
 static int multiprocessors() { return atoi(getenv("MULTIPROCESSORS") ? getenv("MULTIPROCESSORS") : "132"); }
 
+// Whether the cluster of this first block runs: all do, or those that the environment names.
+static bool is_chosen(u32 first) {
+    static const char* given = getenv("BLOCKS");
+    static std::set<u32> chosen;
+    if (!given) return true;
+    if (chosen.empty()) {
+        std::istringstream words(given);
+        for (u32 n; words >> n;) chosen.insert(n);
+    }
+    return chosen.count(first) > 0;
+}
+
 void launch(const void* kernel, unsigned blocks, unsigned threads, size_t shared, bool dependent, bool cooperative,
             void (*call)(void*), void* arguments) {
     const KernelFacts facts = kernels()[kernel];
@@ -319,15 +334,16 @@ void launch(const void* kernel, unsigned blocks, unsigned threads, size_t shared
     for (u32 first = 0; first < blocks;) {
         shared_memory(0);
         reset_order();
-        for (u32 n = 0; n < together && first < blocks; ++n, first += size)
-            gpu.resident.push_back(make_cluster(first, size, threads, (u32)shared));
+        for (u32 n = 0; n < together && first < blocks; first += size)
+            if (is_chosen(first)) gpu.resident.push_back(make_cluster(first, size, threads, (u32)shared)), ++n;
         run_resident();
         for (Cluster* c : gpu.resident) discard(c);
         gpu.resident.clear();
     }
 }
 
-// --- the program: DIRECTORY POLICIES.. with files in0, in1, ..; `layout` lists the buffers
+// --- the program: DIRECTORY POLICIES.. with files in0, in1, ..; `layout` lists the buffers: inputs, outputs, and outputs
+// with contents before
 
 static vector<u8> read_file(const string& name) {
     vector<u8> out;
@@ -365,7 +381,7 @@ int main(int argc, char** argv, size_t workspace, int (*run)(Arguments)) {
             Region& r = regions[n];
             r.data = arena(r.bytes);
             memset(r.data, r.role == 'w' && seed % 2 ? 0 : 0xff, r.bytes);  // a launch finds anything in its workspace
-            if (r.role == 'i') {
+            if (r.role == 'i' || r.role == 'b') {
                 const vector<u8> data = read_file(folder + "/in" + std::to_string(n));
                 if (data.size() != r.bytes) fault("in%zu has %zu bytes", n, data.size());
                 memcpy(r.data, data.data(), r.bytes);
@@ -377,7 +393,7 @@ int main(int argc, char** argv, size_t workspace, int (*run)(Arguments)) {
         if (status) fault("the launcher returned %d", status);
         check_red_zones();
         for (size_t n = 0; n < regions.size(); ++n) {
-            if (regions[n].role != 'o') continue;
+            if (regions[n].role != 'o' && regions[n].role != 'b') continue;
             const string name = folder + "/out" + std::to_string(n) + "." + std::to_string(seed);
             FILE* f = fopen(name.c_str(), "wb");
             if (!f || fwrite(regions[n].data, 1, regions[n].bytes, f) != regions[n].bytes) fault("cannot write");

@@ -168,7 +168,7 @@ void land_shared(Block& b, u32 offset, u32 bytes, u32 issued_as, u32 as, const c
 
 // --- global memory: one arena, red zones between the buffers
 
-constexpr size_t ARENA = 64u << 20, RED = 1024;
+constexpr size_t ARENA = (size_t)4 << 30, RED = 1024;  // addresses, of which what is used takes memory
 struct History {
     u32 writer;             // 1 + thread of the grid
     u16 written, read;      // launches
@@ -180,7 +180,7 @@ static size_t used;
 static vector<Region> regions;
 
 void clear_arena() {
-    if (space) memset((void*)history, 0, used * sizeof(History));
+    if (space) madvise((void*)history, used * sizeof(History), MADV_DONTNEED);  // zeros again
     used = 0;
 }
 

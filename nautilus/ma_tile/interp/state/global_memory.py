@@ -242,6 +242,25 @@ def check_vectors(place: Ints, vec: int, width: int, mask: Array | None, what: s
         raise Fault("misaligned", f"a vector of {what} does not start at a multiple of {count * width} bytes")
 
 
+def check_rows(place: Ints, number: Ints, columns: int, mask: Array | None, what: str) -> None:
+    """The elements of a row are neighbours in memory, under a condition that holds on a range of them.
+
+    ``number``: of each element in its tile, whose rows have ``columns``. Raises Fault.
+    """
+    live = np.ones(number.shape, np.bool_) if mask is None else np.broadcast_to(mask, number.shape)
+    row, column = np.divmod(number[live], columns)
+    start, least, most = (np.full(int(number.max(initial=0)) // columns + 1, x, np.int64) for x in (0, columns, -1))
+    begins = place[live] - column
+    start[row] = begins
+    if some(start[row] != begins):
+        raise Fault("non-contiguous-vector", f"the elements of a row of {what} are no neighbours in memory")
+    np.minimum.at(least, row, column)
+    np.maximum.at(most, row, column)
+    held = np.bincount(np.unique(number[live]) // columns, minlength=len(most))
+    if some((held != most - least + 1) & (most >= 0)):
+        raise Fault("mask-not-uniform", f"the condition of a row of {what} does not hold on a range")
+
+
 def _same(a: Array, b: Array, dtype: DType) -> Array:
     """Where two values have the same bits in memory; of NaN, whose sign numpy keeps and a GPU does not, any two do."""
     found = encode(a, dtype) == encode(b, dtype)

@@ -68,7 +68,7 @@
 
 ; CASE: copies stay: no box
 ; INPUT: copied.ma
-; EDIT: A[i, k] vec => A[i, k] where i + k < 50 vec
+; EDIT: A[i, k] vec => A[i, k] where i + k // 8 * 8 < 50 vec
 ; RUN: tma-loads {"tma_loads": true}
 ; UNCHANGED
 
@@ -88,7 +88,7 @@
 
 ; CASE: copies stay: an offset that no pattern starts at
 ; INPUT: copied.ma
-; EDIT: pad 0 @ 8192 => pad 0 @ 8208
+; EDIT: pad 0 @ 8192 => pad 0 @ 8256
 ; RUN: tma-loads {"tma_loads": true}
 ; UNCHANGED
 

@@ -48,7 +48,7 @@
 
 ; CASE: every second column
 ; INPUT: product.ma
-; EDIT: j0 * 64 + j], %c => j0 * 64 + 2 * j], %c
+; EDIT: j0 * 64 + j], %c where i0 * 128 + consumer * 64 + i < 256 vec 2 => j0 * 64 + 2 * j], %c where i0 * 128 + consumer * 64 + i < 256 vec 1
 ; RUN: tma-stores {"epilogue": "tma"}
 ; UNCHANGED
 
