@@ -46,6 +46,7 @@ from nautilus.passes.selection.dispatch_tree import (
     best,
     decision_tree,
     kept,
+    seconds_at,
 )
 from nautilus.passes.trials.sizes import WHOLE, Effort
 
@@ -158,7 +159,7 @@ def _sized(
         return None
     tree = renumbered(tree, {n: k for k, n in enumerate(used)})
     made = tuple(_variant(candidates[n], candidates[0].module.name) for n in used)
-    rows = tuple(Prediction(p, tuple(times.of(n, p) for n in used), times.of(0, p)) for p in points)
+    rows = tuple(Prediction(p, seconds_at(times, tree, used, p), times.of(0, p)) for p in points)
     return Variants(made, tree, rows)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import log
+from math import inf, log
 from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
@@ -65,7 +65,9 @@ def test_a_product_has_a_variant_for_few_rows_and_one_for_many(found: Variants) 
 
 
 def test_predictions_are_those_of_the_modules(found: Variants) -> None:
-    for v, seconds in zip(found.all, found.points[0].seconds, strict=True):
+    compared = [(v, x) for v, x in zip(found.all, found.points[0].seconds, strict=True) if x < inf]
+    assert len(compared) > 1
+    for v, seconds in compared:
         here = at_sizes(v.module, found.points[0].sizes)
         assert estimate(here, "sm_90a").seconds == pytest.approx(seconds)
         assert v.module.name == f"spec_{v.name}" and v.module.params  # still for all sizes
@@ -341,6 +343,8 @@ class Given:
 
     def log(self, n: int, p: Mapping[str, int]) -> float:
         return log(self.of(n, p))
+
+    compared = log
 
     def most(self, n: int, size: str) -> int:
         return MAX_DIM
