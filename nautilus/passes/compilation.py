@@ -114,7 +114,7 @@ class Variant:
 class Prediction:
     """Predicted seconds at ``sizes``: of every variant, and of the schedule of a compilation without variants.
 
-    They are infinite for a variant whose facts do not hold.
+    They are infinite for a variant whose facts do not hold, or that was slower at sizes next to these.
     """
 
     sizes: Mapping[str, int]

@@ -28,8 +28,15 @@ Bounder: TypeAlias = "Callable[[Linear], Interval]"
 Exact: TypeAlias = "Callable[[Linear], bool]"  # whether a combination does not wrap in the type of the expression
 
 
+class _Hashed:
+    """Has a place for the hash, which is computed once."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(_Hashed):
     """``const + sum(coeff * atom)``; no coefficient is 0. Do not mutate ``terms``."""
 
     terms: Mapping[Expr, int]
@@ -50,7 +57,12 @@ class Linear:
         return Linear(self.terms, self.const + k)
 
     def __hash__(self) -> int:
-        return hash((self.const, frozenset(self.terms.items())))
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash((self.const, frozenset(self.terms.items())))
+            object.__setattr__(self, "_hash", found)
+            return found
 
     def slope(self, var: str) -> int:
         """The coefficient of the variable ``var`` itself, not of an atom around it."""

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Var, free_vars, loads, rewrite
-from nautilus.core.index.simplify import bounds, simplify
-from nautilus.core.schedule import MappingPlan
+from nautilus.core.index.simplify import bounds, divisible_by, simplify
+from nautilus.core.schedule import MappingPlan, WarpgroupPlan
 from nautilus.targets.limits import MAX_BLOCKS
 from nautilus.vr_tile.ir import ForOp, GridAxis, TileKernel, walk_ops
 
@@ -32,7 +32,8 @@ def decode_grid(kernel: TileKernel, mapping: MappingPlan) -> tuple[Expr, Decode]
     if isinstance(blocks, Const) and blocks.value > MAX_BLOCKS:
         raise ScheduleError(f"{blocks.value} blocks; a launch has at most {MAX_BLOCKS}", kernel=kernel.name)
     if mapping.raster_order == "grouped" and len(grid) >= 2:
-        return blocks, _grouped(grid, mapping.raster_group)
+        cluster = mapping.cluster if isinstance(mapping, WarpgroupPlan) else 1
+        return blocks, _grouped(grid, mapping.raster_group, cluster)
     if mapping.raster_order == "longest-first":
         begins, ends = _bounding(kernel)
         first = [g for g in grid if g.var in begins | ends]
@@ -110,21 +111,35 @@ def _product(axes: Iterable[GridAxis]) -> Expr:
     return out
 
 
-def _grouped(grid: tuple[GridAxis, ...], group: int) -> Decode:
-    """The last two axes in groups; the others as in ``natural``."""
+def _grouped(grid: tuple[GridAxis, ...], group: int, cluster: int) -> Decode:
+    """The last two axes in groups; the others as in ``natural``.
+
+    Where groups and the last axis but one are whole clusters, the blocks of a cluster are neighbours along that axis.
+    """
     *outer, slow, fast = grid
     inner = _mul(slow.extent, fast.extent)
     decode = list(_linear((*outer, GridAxis("", inner))))[:-1]
     position = calc("mod", BLOCK, inner) if outer else BLOCK
+    whole = cluster if group % cluster == 0 and divisible_by(slow.extent, cluster) else 1
+    rows, group = _divided(slow.extent, whole), group // whole
+    number = position if whole == 1 else calc("floordiv", position, whole)
     per_group = _mul(integer(group), fast.extent)
-    first = calc("mul", calc("floordiv", position, per_group), group)
-    size: Expr = calc("min", calc("sub", slow.extent, first), group)
-    if isinstance(slow.extent, Const) and int(slow.extent.value) % group == 0:
+    first = calc("mul", calc("floordiv", number, per_group), group)
+    size: Expr = calc("min", calc("sub", rows, first), group)
+    if isinstance(rows, Const) and int(rows.value) % group == 0:
         size = integer(group)
-    inside = calc("mod", position, per_group)
-    decode.append((slow.var, calc("add", first, calc("mod", inside, size))))
+    inside = calc("mod", number, per_group)
+    row = calc("add", first, calc("mod", inside, size))
+    if whole > 1:
+        row = calc("add", calc("mul", row, whole), calc("mod", BLOCK, whole))
+    decode.append((slow.var, row))
     decode.append((fast.var, calc("floordiv", inside, size)))
     return tuple(decode)
+
+
+def _divided(extent: Expr, n: int) -> Expr:
+    """``extent`` // ``n``."""
+    return extent if n == 1 else simplify(calc("floordiv", extent, n))
 
 
 def _mul(a: Expr, b: Expr) -> Expr:

@@ -12,6 +12,7 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.errors import TargetLimitError
 from nautilus.core.expr.infer import DTypeError, result_dtype
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, loads, walk
+from nautilus.core.index.divisors import divisible_by
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import repeated
 from nautilus.core.tiles import TileType
@@ -161,7 +162,7 @@ class KernelScope:
         k = self.kernel
         ok = k.cluster == 1 or (self.target.warpgroup and k.cluster in (2, 4, 8))
         self.need(ok, "clusters have 2, 4 or 8 blocks of a target that has them", str(k.cluster))
-        whole = not isinstance(k.blocks, Const) or int(k.blocks.value) % k.cluster == 0
+        whole = divisible_by(k.blocks, k.cluster)
         self.need(whole, "clusters are full", f"{k.cluster} in a grid that is no multiple of it")
 
     def _pipelines(self) -> None:

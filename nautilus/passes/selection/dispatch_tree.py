@@ -66,6 +66,10 @@ class Times(Protocol):
         """The logarithm of these seconds."""
         ...
 
+    def compared(self, n: int, sizes: Point) -> float:
+        """The same, where it was asked for before; inf elsewhere."""
+        ...
+
     def most(self, n: int, size: str) -> int:
         """The largest value of ``size`` at which candidate ``n`` is legal."""
         ...
@@ -141,6 +145,10 @@ class Predicted:
             holds = c.holds(sizes)
             self.known[key] = log(self.predictions.seconds(c.module, self.whole(sizes), self.tiles)) if holds else inf
         return self.known[key]
+
+    def compared(self, n: int, sizes: Point) -> float:
+        """The same, where it was asked for before; inf elsewhere."""
+        return self.known.get((n, tuple(sizes.values())), inf)
 
     def most(self, n: int, size: str) -> int:
         """The largest value of ``size`` at which candidate ``n`` is legal."""
@@ -241,15 +249,27 @@ def decision_tree(times: Times, points: Sequence[Point], among: Sequence[int], b
     return refined(found, times, points) if len(names) == 1 else placed(found, times, points)
 
 
+def seconds_at(times: Times, tree: Dispatch, among: Sequence[int], sizes: Point) -> tuple[float, ...]:
+    """The seconds of the candidates ``among``, which ``tree`` numbers: of the chosen one, and of those compared."""
+    own = chosen(tree, sizes)
+    return tuple(times.of(c, sizes) if n == own else exp(times.compared(c, sizes)) for n, c in enumerate(among))
+
+
 _Box: TypeAlias = tuple[tuple[int, int], ...]  # least and greatest value of each size
 
 
 class _Search:
-    """The best trees of boxes of sizes; each is found once."""
+    """The best trees of boxes of sizes; each is found once.
+
+    All but the first one of ``among``, which are legal at some sizes, were compared where they may be the fastest ones
+    (:func:`kept`); a prediction for many tiles takes 0.1 s.
+    """
 
     def __init__(self, times: Times, names: tuple[str, ...], points: Sequence[Point], among: Sequence[int]) -> None:
         self.times, self.names, self.among = times, names, among
-        self.rows = [(tuple(p[x] for x in names), [times.log(n, p) for n in among]) for p in points]
+        first = min(among)
+        of = [times.log if n == first else times.compared for n in among]
+        self.rows = [(tuple(p[x] for x in names), [f(n, p) for f, n in zip(of, among, strict=True)]) for p in points]
         self.known = dict[tuple[_Box, int], tuple[float, Dispatch]]()
         self.inside = dict[_Box, list[tuple[tuple[int, ...], list[float]]]]()
 

@@ -46,8 +46,10 @@ from nautilus.passes.selection.dispatch_tree import (
     best,
     decision_tree,
     kept,
+    seconds_at,
 )
 from nautilus.passes.trials.sizes import WHOLE, Effort
+from nautilus.scalar.ir import Kernel
 
 FEW = 1024  # up to this size of one varied dim, it also does between two sizes whose schedules differ
 #: bounds of the other sizes of a recurrence, under which its positions may leave the GPU idle: with bounds of the steps
@@ -158,7 +160,7 @@ def _sized(
         return None
     tree = renumbered(tree, {n: k for k, n in enumerate(used)})
     made = tuple(_variant(candidates[n], candidates[0].module.name) for n in used)
-    rows = tuple(Prediction(p, tuple(times.of(n, p) for n in used), times.of(0, p)) for p in points)
+    rows = tuple(Prediction(p, seconds_at(times, tree, used, p), times.of(0, p)) for p in points)
     return Variants(made, tree, rows)
 
 
@@ -335,9 +337,8 @@ class _Family:
                     yield self._made(f"{name}_few", (f, *few), known=False)
 
     def _positions(self) -> Iterator[tuple[int, tuple[SizeFact, ...]]]:
-        """The least of :data:`POSITIONS`, and the greatest one of those with the same kernels; each with its facts."""
-        found = dict[tuple[str, ...], tuple[int, tuple[SizeFact, ...]]]()
-        given = self.schedules.plain.dims
+        """The least of :data:`POSITIONS`, and the greatest one of those with equal kernels; each with its facts."""
+        found, given = list[tuple[tuple[Kernel, ...], int, tuple[SizeFact, ...]]](), self.schedules.plain.dims
         for n in POSITIONS:
             facts = tuple(f for d in size_facts.varied(self.schedules.spec) for f in size_facts.bounds(d, (n,)))
             if not facts or any(f.size in given and not f.holds(given[f.size]) for f in facts):
@@ -346,8 +347,8 @@ class _Family:
                 yield n, facts
             plain = replace(self.schedules.plain, until=SCALAR.name, verified=False)
             program = self.schedules.compile_one(replace(plain, assumed=(*self.facts, *facts))).modules[SCALAR.name]
-            found[tuple(k.name for k in program.kernels)] = n, facts
-        yield from (x for x in found.values() if x[0] != POSITIONS[0])
+            found = [x for x in found if x[0] != program.kernels] + [(program.kernels, n, facts)]
+        yield from ((n, facts) for _, n, facts in found if n != POSITIONS[0])
 
     def _counted(self) -> Iterator[Candidate | None]:
         """The plan under bounds of sizes below which axes collapse."""

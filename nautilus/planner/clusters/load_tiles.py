@@ -12,14 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 from typing import NamedTuple
 
 from nautilus.core.expr.nodes import Load
 from nautilus.core.fallbacks import Fallbacks
-from nautilus.core.index.sizes import blocks
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan
-from nautilus.planner.clusters.shared_loads import Nest, is_box, load_cycles, mma_cycles, shared_by, static_nest
+from nautilus.planner.clusters.shared_loads import (
+    Nest,
+    in_pairs,
+    is_box,
+    load_cycles,
+    mma_cycles,
+    paired,
+    static_nest,
+    waves,
+)
 from nautilus.planner.products.dots import dot_of
 from nautilus.planner.warpgroup import CHUNK, SHORT, in_whole_loops, with_tiles
 from nautilus.scalar.analysis.axes import Unified
@@ -59,20 +66,18 @@ def _retiled(plan: KernelPlan, unified: Unified, program: Program, m: Machine) -
     own = None if product is None else _tile(plan, product)
     if product is None or own is None:
         return plan
-    mapping, grid, extents, loop = product.nest
+    nest, reads, mapping = product.nest, product.loads, product.nest.mapping
     tiles = {a.name: a.tile for a in plan.axes}
-    if sum(load_cycles(ld, program, tiles, m) for ld in product.loads) <= mma_cycles(product.loads, 1, tiles, m):
+    if sum(load_cycles(ld, program, tiles, m) for ld in reads) <= mma_cycles(reads, 1, tiles, m):
         return plan
 
     def cycles(tile: Tile) -> float:
-        """The cycles of all waves of ``tile``, in pairs of blocks where these share loads."""
+        """The cycles of all waves of ``tile``, in pairs of blocks where these share loads and are faster."""
         sizes = tiles | {product.row: tile.rows, product.column: tile.columns}
-        counts = [blocks(n, sizes[a.name]) for a, n in zip(grid, extents, strict=True)]
-        mma = mma_cycles(product.loads, 1, sizes, m) * TILES[0].merit / tile.merit
-        each = {ld: load_cycles(ld, program, sizes, m) for ld in product.loads}
-        if sum(each.values()) > mma and counts[-2] % 2 == 0:
-            each = {ld: n / 2 if shared_by(ld, grid[-2].name) else n for ld, n in each.items()}
-        return blocks(prod(counts), m.multiprocessors) * max(mma, sum(each.values()))
+        counts, mma = nest.counts(sizes), mma_cycles(reads, 1, sizes, m) * TILES[0].merit / tile.merit
+        alone = sum(load_cycles(ld, program, sizes, m) for ld in reads)
+        pairs = in_pairs(reads, program, sizes, m, nest.grid[-2].name) if alone > mma and counts[-2] > 1 else alone
+        return min(waves(counts, m) * max(mma, alone), waves(paired(counts), m) * max(mma, pairs))
 
     def stages(tile: Tile) -> int:
         return min(8, mapping.stages * (own.rows + own.columns) // (tile.rows + tile.columns))
@@ -87,11 +92,11 @@ def _retiled(plan: KernelPlan, unified: Unified, program: Program, m: Machine) -
         raster_group=best.raster_group,
     )  # fmt: skip
     made = with_tiles(plan, {product.row: best.rows, product.column: best.columns}, mapping)
-    return in_whole_loops(made, unified, loop.name, [product.d])
+    return in_whole_loops(made, unified, nest.loop.name, [product.d])
 
 
 def _product(plan: KernelPlan, unified: Unified, program: Program) -> _Product | None:
-    """The product of ``plan``, if it has one of fixed sizes with a loop of its own, whose operands are boxes."""
+    """The product of ``plan``, if it has one with a loop of its own, whose operands are boxes."""
     nest = static_nest(plan, unified)
     if nest is None or nest.mapping.warpgroups != WARPGROUPS or nest.mapping.epilogue != "tma":
         return None

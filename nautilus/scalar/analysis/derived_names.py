@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
+from nautilus.core.index.sizes import Extent, blocks, rounded_up
+from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, WarpgroupPlan
 
 GRID: Final = "grid"
 LOOP: Final = "loop"
@@ -59,6 +60,20 @@ def block_var(plan: KernelPlan, axis: str) -> str:
     while name in names:
         name += "b"
     return name
+
+
+def tiles_along(plan: KernelPlan, axis: str, extent: Extent) -> Extent:
+    """The tiles of a grid or loop axis of this extent.
+
+    Along the last grid axis but one these are whole clusters, where neighbouring blocks have neighbouring tiles along
+    it and share the loads of a cluster: a last tile may lie outside of the axis.
+    """
+    found, mapping = blocks(extent, plan.axis(axis).tile), plan.mapping
+    if not isinstance(mapping, WarpgroupPlan) or mapping.cluster == 1 or mapping.raster_order != "grouped":
+        return found
+    grid = [a for a in plan.axes if a.role == GRID]
+    neighbours = len(grid) > 1 and grid[-2].name == axis and has_tile(grid[-2])
+    return rounded_up(found, mapping.cluster) if neighbours and not mapping.raster_group % mapping.cluster else found
 
 
 def is_tiled(axis: AxisPlan) -> bool:

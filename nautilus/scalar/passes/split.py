@@ -1,5 +1,8 @@
 """``split``: an axis becomes blocks of a fixed tile, ``i -> i0 * T + i``, guarded where ragged.
 
+Where the blocks of a cluster have neighbouring tiles along an axis, its tiles are whole clusters, and the last one may
+lie outside of the axis as a whole.
+
 Grid axes and axes of reduction loops with a tile > 1 get a block variable and an inner one; an axis of role ``tile``
 stays one loop of the rounded-up extent; a tile of 1 leaves the loop unchanged.  Locals grow to whole tiles, so accesses
 to them need no guard.
@@ -23,11 +26,11 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjuncts, short_circuit
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, substitute, walk
 from nautilus.core.index.simplify import Ranges, bounds, divisible_by
-from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, rounded_up
+from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, volume
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.scalar.analysis.definitions import extent_of
-from nautilus.scalar.analysis.derived_names import block_var, has_tile, is_tiled, plan_of
+from nautilus.scalar.analysis.derived_names import block_var, has_tile, is_tiled, plan_of, tiles_along
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 from nautilus.scalar.passes.simplify import simplify_statement
 from nautilus.scalar.rewriting import grid_chain, nest
@@ -62,7 +65,11 @@ class _Context:
         p, extent = self.plan.axis(axis), self.extents[axis]
         if p.role == "tile" and (bounds(extent_expr(extent))[0] or 0) < p.tile and not isinstance(extent, int):
             return True
-        return not divisible_by(extent_expr(extent), p.tile)
+        outside = self.tiles(axis) != blocks(extent, p.tile)
+        return outside or not divisible_by(extent_expr(extent), p.tile)
+
+    def tiles(self, axis: str) -> Extent:
+        return tiles_along(self.plan, axis, self.extents[axis])
 
     def position(self, axis: str) -> Expr:
         """The full index along ``axis``."""
@@ -116,7 +123,7 @@ def _shapes(kernel: Kernel, ctx: _Context) -> dict[str, tuple[Extent, ...]]:
 
 def _padded(axis: str, ctx: _Context) -> Extent:
     p = ctx.plan.axis(axis)
-    return p.tile if p.role == "tile" else rounded_up(ctx.extents[axis], p.tile)
+    return p.tile if p.role == "tile" else volume((ctx.tiles(axis), p.tile))
 
 
 def _loops(loop: Loop, ctx: _Context) -> tuple[Loop, tuple[Loop, ...]]:
@@ -126,7 +133,7 @@ def _loops(loop: Loop, ctx: _Context) -> tuple[Loop, tuple[Loop, ...]]:
         return replace(loop, hi=integer(p.tile)), ()
     if not has_tile(p):
         return loop, ()
-    hi = extent_expr(blocks(ctx.extents[loop.var], p.tile))
+    hi = extent_expr(ctx.tiles(loop.var))
     block = replace(loop, var=block_var(ctx.plan, loop.var), hi=hi)
     return block, (replace(loop, hi=integer(p.tile)),)
 
@@ -173,7 +180,7 @@ def _ranges(ctx: _Context) -> Ranges:
         extent = ctx.extents.get(a.name)
         if is_tiled(a) and extent is not None:
             found[a.name] = (0, a.tile - 1)
-            found[block_var(ctx.plan, a.name)] = (0, max(at_most(blocks(extent, a.tile)) - 1, 0))
+            found[block_var(ctx.plan, a.name)] = (0, max(at_most(ctx.tiles(a.name)) - 1, 0))
     return found
 
 

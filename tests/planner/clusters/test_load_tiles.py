@@ -20,7 +20,7 @@ C[i, j] = sum[k](A[i, k] * B[k, j])
         (4096, 4104, 4104, (256, 192, "cooperative"), 2),  # rows of both operands lie in two lines
         (4096, 4160, 4104, (256, 192, "cooperative"), 1),  # those of one
         (4096, 4160, 4160, (128, 128, "pingpong"), 1),  # none: eight whole waves
-        (4097, 4104, 4104, (256, 192, "cooperative"), 1),  # 17 tiles of rows share no loads
+        (4097, 4104, 4104, (256, 192, "cooperative"), 2),  # 17 tiles of rows, and one outside, make nine pairs
     ],
 )
 def test_the_tile_with_fewest_rows_to_load(m: int, n: int, k: int, tile: tuple[int, int, str], cluster: int) -> None:

@@ -27,7 +27,7 @@ APART = ("K, P, M", "K, P, N", "k, p, i", "k, p, j")
         ((1, 4096, 4096, 4097), ALONG, "f16", 1),  # rows that are stored in 65 lines
         ((3, 1024, 2048, 1096), ALONG, "f16", 2),
         ((1, 4000, 4000, 1024), APART, "f16", 2),
-        ((1, 1152, 8192, 4104), ALONG, "f16", 1),  # nine tiles of rows have no pairs
+        ((1, 1152, 8192, 4104), ALONG, "f16", 2),  # nine tiles of rows, and one outside
         ((1, 4096, 4096, 4112), ALONG, "i8", 2),
     ],
 )
@@ -46,3 +46,12 @@ def test_blocks_share_loads_that_take_longer_than_products(
 def test_rows_in_two_lines() -> None:
     assert split_rows(128, [8208]) == 7 / 8 and split_rows(128, [8320]) == 0
     assert split_rows(64, [96]) == 1 / 4 and split_rows(64, [64]) == 0 and split_rows(128, [256], 2) == 1
+
+
+@pytest.mark.parametrize(("size", "cluster"), [("runtime <= 65536", 2), ("device <= 65536", 1)])
+def test_blocks_of_a_grid_that_the_host_knows_at_launch_share_loads(size: str, cluster: int) -> None:
+    """Of a size in the memory of the device it launches blocks for the bound."""
+    a, b, x, y = ALONG
+    text = PRODUCT.format(p=1, m="M", n=4096, k=4104, a=a, b=b, x=x, y=y, t="f16").replace("M = M", f"M = {size}")
+    (kernel,) = schedule_of(text).kernels
+    assert isinstance(kernel.mapping, WarpgroupPlan) and kernel.mapping.cluster == cluster

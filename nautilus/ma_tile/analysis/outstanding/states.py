@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import lru_cache
 
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
-from nautilus.core.index.linear import Linear, atom, constant
+from nautilus.core.index.linear import ZERO, Linear, atom, constant
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
 
@@ -60,14 +60,6 @@ class State:
         groups = tuple(a | b for a, b in zip(*pad, strict=True))
         return State(self.written | other.written, self.read | other.read, groups, self.open | other.open)
 
-    def rename(self, var: str, to: Linear, stages: Mapping[str, int]) -> State:
-        """The state with ``to`` in place of the loop variable ``var``; ``stages`` by buffer."""
-
-        def f(xs: Accesses) -> Accesses:
-            return frozenset([y for x in xs for y in x.rename(var, to, stages[x.buffer])]) if xs else xs
-
-        return State(f(self.written), f(self.read), tuple(map(f, self.groups)), f(self.open))
-
     def moved(self, buffers: frozenset[str], by: Linear) -> State:
         """The state with the stages of ``buffers`` moved ``by`` a form that is 0."""
         if not buffers:
@@ -95,6 +87,45 @@ class State:
     def barrier(self) -> State:
         """The state after a barrier of all threads."""
         return State(groups=self.groups, open=self.open)
+
+
+@dataclass(slots=True)
+class Stages:
+    """States with other forms of the stages of their accesses.  Each set of accesses is rewritten once.
+
+    A loop asks for the same sets in each round of its fixed point.  Equal results are one object, whose hash is known.
+    """
+
+    count: Mapping[str, int]  # by buffer
+    _renamed: dict[tuple[str, Linear], dict[Accesses, Accesses]] = field(init=False, default_factory=dict)
+    _reduced: dict[Accesses, Accesses] = field(init=False, default_factory=dict)
+
+    def renamed(self, state: State, var: str, to: Linear) -> State:
+        """``state`` with ``to`` in place of the loop variable ``var``, reduced."""
+        known = self._renamed.setdefault((var, to), {})
+
+        def f(xs: Accesses) -> Accesses:
+            if not xs:
+                return xs
+            found = known.get(xs)
+            if found is None:
+                made = frozenset(y for x in xs for y in x.rename(var, to, self.count[x.buffer]))
+                found = known[xs] = self._modulo(made)
+            return found
+
+        return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
+
+    def reduced(self, state: State) -> State:
+        """``state`` with coefficients modulo the number of stages, so that there are finitely many states."""
+        f = self._modulo
+        return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
+
+    def _modulo(self, xs: Accesses) -> Accesses:
+        found = self._reduced.get(xs)
+        if found is None:
+            made = frozenset(x if x.at == ZERO else within(x, self.count[x.buffer]) for x in xs)
+            found = self._reduced[xs] = self._reduced.setdefault(made, made)
+        return found
 
 
 def stage_number(e: Expr, stages: int) -> Linear:

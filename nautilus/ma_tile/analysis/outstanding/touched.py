@@ -49,6 +49,8 @@ class Touched:
     _active: dict[int, tuple[tuple[MemOp, ...], Sequence[tuple[int, MemOp]]]] = field(init=False, default_factory=dict)
     _same: dict[tuple[int, int], tuple[Access, Access, bool]] = field(init=False, default_factory=dict)
 
+    _overlap: dict[tuple[Accesses, Accesses], bool] = field(init=False, default_factory=dict)
+
     @property
     def stages(self) -> dict[str, int]:
         """The number of stages of each buffer, and of each tensor in global memory."""
@@ -102,7 +104,12 @@ class Touched:
 
     def overlap(self, xs: Accesses, ys: Accesses) -> bool:
         """Whether any of ``xs`` has a byte in common with any of ``ys``."""
-        return bool(xs) and bool(ys) and any(self._same_bytes(x, y) for x in xs for y in ys)
+        if not xs or not ys:
+            return False
+        found = self._overlap.get((xs, ys))
+        if found is None:
+            found = self._overlap[xs, ys] = any(self._same_bytes(x, y) for x in xs for y in ys)
+        return found
 
     def overwrites(self, xs: Accesses, ys: Accesses) -> bool:
         """Whether bytes of the writes ``xs`` may be written by another thread in ``ys``."""

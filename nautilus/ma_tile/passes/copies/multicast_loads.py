@@ -1,9 +1,10 @@
 """Multicast loads: two blocks of a cluster share the loads that both need (PTX ISA, ``cp.async.bulk.tensor``).
 
 Switch: ``WarpgroupPlan.cluster``.  For kernels with a producer and consumers (``specialise-warps``), before their
-blocks become persistent.  Blocks 2c and 2c + 1 form a cluster.  A load whose address is the same in both, which
-is found by evaluating the grid variables of every block, becomes ``multicast``: each block issues its part of
-the tile (``analysis.tma_boxes.multicast_part``) to the same address in both.  Hence, for the pipeline of such a load:
+blocks become persistent.  Blocks 2c and 2c + 1 form a cluster.  A load whose address is the same in both becomes
+``multicast``, which is found by evaluating the grid variables of every block, or their expressions in c where the
+number of blocks is known at launch: each block issues its part of the tile (``analysis.tma_boxes.multicast_part``) to
+the same address in both.  Hence, for the pipeline of such a load:
 
 * full barriers expect the same bytes as before: the whole tile's bytes arrive, from either block;
 * a part may only be overwritten when the consumers of *both* blocks are done with it, and what overwrites it
@@ -20,13 +21,16 @@ the cluster size, where no load is the same in both blocks, and for dynamic tile
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Const, Expr, free_vars
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Const, Expr, Var, free_vars, substitute
+from nautilus.core.index.simplify import divisible_by, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
+from nautilus.core.text.expressions import format_expr
 from nautilus.ma_tile.analysis.grid_variables import BLOCK, grid_values
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, MbarExpect, TmaLoad
@@ -88,24 +92,33 @@ def _rewritten(kernel: MemKernel, size: int, shared: frozenset[int], empty: froz
 
 def _apart(kernel: MemKernel, size: int) -> frozenset[str]:
     """Variables whose value is not the same in all blocks of each cluster. Raises ScheduleError for a ragged grid."""
-    if not isinstance(kernel.blocks, Const):
-        raise ScheduleError("clusters need a grid size that is known at compile time", kernel=kernel.name)
-    count = int(kernel.blocks.value)
-    if count % size:
-        raise ScheduleError(f"{count} tiles are not a multiple of the cluster size {size}", kernel=kernel.name)
+    if not divisible_by(kernel.blocks, size):
+        many = format_expr(kernel.blocks)
+        raise ScheduleError(f"{many} tiles are not a multiple of the cluster size {size}", kernel=kernel.name)
     out = {BLOCK}
-    known = grid_values(kernel, count)
+    known = grid_values(kernel, int(kernel.blocks.value)) if isinstance(kernel.blocks, Const) else {}
     for name, values in known.items():
         of = values.reshape(-1, size)
         if (of != of[:, :1]).any():
             out.add(name)
-    for name, e in kernel.decode:  # read from tensors, or computed from scalars
-        if name not in known and _mentions((e,), frozenset(out)):
+    alike = _with_ranks(size)
+    for name, e in kernel.decode:  # of a grid that is known at launch, read from tensors, or computed from scalars
+        if name not in known and _mentions((alike(e),), frozenset(out)):
             out.add(name)
     for op in walk_ops(kernel.body):
         if isinstance(op, LetOp) and _mentions((op.expr,), frozenset(out)):
             out.add(op.var)
     return frozenset(out)
+
+
+def _with_ranks(size: int) -> Callable[[Expr], Expr]:
+    """The function that writes an expression with the number of the cluster in place of the number of the block.
+
+    What depends on the block in the cluster names the block still.
+    """
+    cluster, ranks = Var("cluster"), {BLOCK: (0, size - 1)}
+    number = calc("add", calc("mul", cluster, size), Var(BLOCK))
+    return lambda e: simplify(substitute(e, {BLOCK: number}), ranks)
 
 
 def _mentions(es: tuple[Expr, ...], names: frozenset[str]) -> bool:

@@ -37,13 +37,13 @@ from itertools import zip_longest
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars
-from nautilus.core.index.linear import ZERO, Linear, atom
+from nautilus.core.index.linear import Linear, atom
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.analysis.outstanding.code import Chain, Frame, Loop
 from nautilus.ma_tile.analysis.outstanding.iterations import Iterations
 from nautilus.ma_tile.analysis.outstanding.repeated import commits_of, has_fewer_waits, repeated, without_commit
-from nautilus.ma_tile.analysis.outstanding.states import NONE, Accesses, State, within
+from nautilus.ma_tile.analysis.outstanding.states import NONE, Accesses, Stages, State
 from nautilus.ma_tile.analysis.outstanding.touched import Touched, copied_once
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import (
@@ -131,7 +131,7 @@ class _Sync:
     alone: frozenset[int] = frozenset()  # identities of ops whose barriers have no wait for a later reader
     places_commits: bool = True  # else the analysis ends where one is needed
     early: set[int] = field(init=False, default_factory=set)  # identities of ops whose barriers have such a wait
-    stages: dict[str, int] = field(init=False)
+    stages: Stages = field(init=False)
     _elsewhere: Accesses = field(init=False)  # to these tensors
     # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
     # that no other op has the identity.
@@ -147,16 +147,16 @@ class _Sync:
         init=False, default_factory=dict
     )
     replayed: dict[tuple[object, ...], tuple[tuple[MemOp, ...], State | None]] = field(init=False, default_factory=dict)
-    modulo: dict[Accesses, Accesses] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.stages = self.touched.stages
+        self.stages = Stages(self.touched.stages)
         self._elsewhere = self.touched.elsewhere
 
     def without(self, op: MemOp) -> _Sync:
         """The analysis without waits for later readers at the barriers of ``op``, with what is known of other ops."""
         made = replace(self, alone=self.alone | {id(op)})
-        made.moving, made.inner, made.replayed, made.modulo = self.moving, self.inner, self.replayed, self.modulo
+        made.moving, made.inner, made.replayed = self.moving, self.inner, self.replayed
+        made.stages = self.stages
         made.fronts = {key: found for key, found in self.fronts.items() if key[0] != id(op)}
         made.early = self.early - {id(op)}
         return made
@@ -238,14 +238,14 @@ class _Sync:
         if most <= 1:
             body, end = self.block(op.body, head)
             left = end if least else head.join(end)
-            return replace(op, body=body), head, self._reduced(left.rename(op.var, affine(op.lo), self.stages))
+            return replace(op, body=body), head, self.stages.renamed(left, op.var, affine(op.lo))
         while True:
             body, end = self.block(op.body, head, op)
-            back = self._reduced(end.rename(op.var, at.shift(-1), self.stages))
+            back = self.stages.renamed(end, op.var, at.shift(-1))
             new = head.join(back)
             if new == head:
-                left = (back if least else head).rename(op.var, affine(op.hi), self.stages)
-                return replace(op, body=body), head, self._reduced(left)
+                left = self.stages.renamed(back if least else head, op.var, affine(op.hi))
+                return replace(op, body=body), head, left
             head = new
 
     def _ends(self, chain: Chain, behind: MemOp | None) -> State | None:
@@ -268,12 +268,12 @@ class _Sync:
                 states = found
             left_in = [x for x in states if x is not None]
             if n:
-                ends += [x.rename(chain.loops[-1].op.var, affine(hi), self.stages) for x in left_in]
+                ends += [self.stages.renamed(x, chain.loops[-1].op.var, affine(hi)) for x in left_in]
             elif isinstance(behind, ForOp) and chain.goes_on(behind) and self.runs.may_be_empty(lo, hi):
                 ends += [x.moved(self._moving(behind), affine(hi) - affine(lo)) for x in left_in]
             else:
                 ends += left_in
-        return self._reduced(reduce(State.join, ends)) if ends else None
+        return self.stages.reduced(reduce(State.join, ends)) if ends else None
 
     def _step(
         self, chain: Chain, states: Sequence[State | None], left: int, given: Sequence[Expr]
@@ -292,7 +292,7 @@ class _Sync:
                 return None
             for later in range(k, len(chain.loops)):
                 to = atom(Var(chain.loops[later].op.var)).shift(-1)
-                out[later].append(self._reduced(end.rename(loop.op.var, to, self.stages)))
+                out[later].append(self.stages.renamed(end, loop.op.var, to))
         return [reduce(State.join, found) if found else None for found in out]
 
     def _replay(
@@ -346,7 +346,8 @@ class _Sync:
 
         Stages of buffers that no iteration addresses by the variable stay as they are.
         """
-        return self._reduced(state.moved(self._moving(op), atom(Var(op.var)) - affine(op.lo if lo is None else lo)))
+        first = affine(op.lo if lo is None else lo)
+        return self.stages.reduced(state.moved(self._moving(op), atom(Var(op.var)) - first))
 
     def _moving(self, op: ForOp) -> frozenset[str]:
         """The buffers whose stages ``op`` addresses by its variable."""
@@ -354,18 +355,6 @@ class _Sync:
             slots = (s for x in walk_ops(op.body) for t in (touch(x),) for s in (*t.reads, *t.writes, *t.copies))
             self.moving[id(op)] = (op, frozenset(s.buffer for s in slots if op.var in free_vars(s.stage)))
         return self.moving[id(op)][1]
-
-    def _reduced(self, state: State) -> State:
-        """``state`` with coefficients modulo the number of stages, so that there are finitely many states."""
-
-        def f(xs: Accesses) -> Accesses:
-            found = self.modulo.get(xs)
-            if found is None:
-                found = frozenset(x if x.at == ZERO else within(x, self.stages[x.buffer]) for x in xs)
-                self.modulo[xs] = found
-            return found
-
-        return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
 
     # -- one op -------------------------------------------------------------------------------
     def _before(self, op: MemOp, state: State, frame: Frame, out: list[MemOp]) -> State:
@@ -456,7 +445,7 @@ class _Sync:
             if _bulk(op):
                 return None
             if shift is not None:
-                moved = State(reads, writes, (copies,)).rename(*shift, self.stages)
+                moved = self.stages.renamed(State(reads, writes, (copies,)), *shift)
                 reads, writes, (copies,) = moved.written, moved.read, moved.groups
             pending = self._pending(reads | writes, state)
             if pending is not None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, WarpgroupPlan
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
-from nautilus.driver import compile_file
+from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.interp.module import InterpError, run_module
 from nautilus.ma_tile.ir.ops import MemModule
@@ -135,6 +137,33 @@ def test_planted_fault(what: str, seed: int) -> None:
     with pytest.raises(InterpError) as info:
         run_module(parse(edited), arguments(m), seed=seed)
     assert info.value.kind in kinds
+
+
+# -- grids with an odd number of tiles, or known at launch ---------------------------------------
+
+ROWS = """dim M = runtime <= 1024, N = 192, K = 128
+input A: f16[M, K], B: f16[N, K]
+output C: f16[M, N]
+C[i, j] = sum[k](A[i, k] * B[j, k])
+"""
+
+
+def test_the_last_pair_of_blocks_may_have_a_tile_outside() -> None:
+    """Three tiles of rows are two pairs; groups of two tiles, of which the last one has no second one."""
+    axes = (AxisPlan("i", "grid", 128), AxisPlan("j", "grid", 64), AxisPlan("k", "loop", 64))
+    mapping = WarpgroupPlan(
+        stages=2, epilogue="tma", persistent="static", cluster=2, raster_order="grouped", raster_group=2
+    )
+    own = Schedule((), (KernelPlan("C", ("C_acc", "C"), axes, (("C_acc",), ("C",)), mapping=mapping),))
+    request = Request(Path("rows.naut"), "sm_90a", schedule=own, text=ROWS, until="ma-tile", keep_runtime=True)
+    module = compile_file(request).modules["ma-tile"]
+    (kernel,) = module.kernels
+    assert kernel.cluster == 2 and "(M + 255) // 256 * 6" in ma_format(module)
+    rng = np.random.default_rng(7)
+    for rows in (0, 1, 321):
+        a, b = ((0.3 * rng.standard_normal((n, 128))).astype(np.float16) for n in (rows, 192))
+        found = run_module(module, {"A": a, "B": b}, {"M": rows}, seed=1)["C"]
+        np.testing.assert_allclose(found, a.astype(float) @ b.T.astype(float), rtol=2e-3, atol=2e-3)
 
 
 # -- whole specs --------------------------------------------------------------------------------
