@@ -110,7 +110,8 @@ def test_errors_that_the_first_steps_do_not_have_are_those_of_later_ones() -> No
 
 
 def test_a_sum_over_the_equation_of_one_axis_keeps_the_others() -> None:
-    text = "dim N = 8, K = 5, L = 6\ninput t: i32[N], E: f32[K], F: f32[L, K]\noutput Y: f32[N]\nY[i] = sum[{0}, {1} | {0} == t[i]](E[{0}] * F[{1}, {0}])\n"
+    text = "dim N = 8, K = 5, L = 6\ninput t: i32[N], E: f32[K], F: f32[L, K]\noutput Y: f32[N]\n"
+    text += "Y[i] = sum[{0}, {1} | {0} == t[i]](E[{0}] * F[{1}, {0}])\n"
     for chosen, other in (("k", "l"), ("l", "k")):
         (d,) = without(load_text(text.format(chosen, other))).definitions
         assert isinstance(d.expr, Reduce) and [a.name for a in d.expr.axes] == [other] and d.expr.cond is None
