@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from nautilus.check.bound import stated
 from nautilus.check.bound.cancelling.ties import are_equal
 from nautilus.check.bound.errors import Rounding
 from nautilus.check.bound.probes import _distance, kinds
@@ -16,6 +18,7 @@ from nautilus.check.bound.recurrences.follows import Along
 from nautilus.check.bound.recurrences.growth import _figure, _stays
 from nautilus.check.bound.recurrences.profiles import Profile
 from nautilus.check.bound.roundings.in_steps import of_single
+from nautilus.check.bound.stated import Bound
 from nautilus.check.bound.sums.admitted import without
 from nautilus.core.expr.nodes import Load, Op, Reduce
 from nautilus.core.numerics import Array
@@ -115,3 +118,18 @@ def test_a_sum_over_the_equation_of_one_axis_keeps_the_others() -> None:
     for chosen, other in (("k", "l"), ("l", "k")):
         (d,) = without(load_text(text.format(chosen, other))).definitions
         assert isinstance(d.expr, Reduce) and [a.name for a in d.expr.axes] == [other] and d.expr.cond is None
+
+
+@pytest.mark.parametrize(
+    ("chunks", "grows", "relative"), [(False, False, 0.25), (True, False, 0.75), (True, True, 2.0)]
+)
+def test_roundings_of_chunks_are_added_unless_later_steps_amplify_them(
+    chunks: bool, grows: bool, relative: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = load_text(f"dim N = {8 + chunks + 2 * grows}\ninput X: f32[N]\noutput Y: f32[N]\nY[i] = exp(X[i])\n")
+    made = replace(spec, name="in chunks")
+    monkeypatch.setattr(stated, "in_chunks", lambda program, *_: made if chunks else program)
+    monkeypatch.setattr(stated, "grows_in_chunks", lambda _: grows)
+    monkeypatch.setattr(stated, "_bounds", lambda program, *_: {"Y": Bound(2.0 if program is made else 0.25)})
+    monkeypatch.setattr(stated, "_chunk_errors", lambda *_: {"Y": 0.5})
+    assert stated.stated(spec)["Y"].relative == relative
