@@ -27,11 +27,11 @@ ATOMIC_EXTREMES: Mapping[str, Texts] = {
 
 #: combiner -> x and y combined, and the helpers that this calls
 COMBINED: Mapping[str, Texts] = {
-    "add": ("x + y", ()),
-    "max": ("x > y ? x : y", ()),
-    "min": ("x < y ? x : y", ()),
-    "max_f32": ("max_nan(x, y)", ("max_nan",)),
-    "min_f32": ("min_nan(x, y)", ("min_nan",)),
+    "add": ("{x} + y", ()),
+    "max": ("{x} > y ? {x} : y", ()),
+    "min": ("{x} < y ? {x} : y", ()),
+    "max_f32": ("max_nan({x}, y)", ("max_nan",)),
+    "min_f32": ("min_nan({x}, y)", ("min_nan",)),
 }
 
 
@@ -42,7 +42,7 @@ def _combine(name: str, atomic: str, within: str = "") -> Mapping[str, Texts]:
     gain by it.  ``extend``: terms of one thread that follow each other.  ``put``: no others.  ``extend_at`` and
     ``put_at``: the same in an array of the block in shared memory; ``within``: the atomic there, if it is another one.
     """
-    combined, needs = COMBINED[name]
+    combined, needs = COMBINED[name][0].format(x="x"), COMBINED[name][1]
     needs = needs if atomic not in ATOMIC_EXTREMES else (atomic, *needs)
     within = within or atomic
     template = "template <class T> __device__ __forceinline__ void"

@@ -55,6 +55,7 @@ _LOCALS = _words("""
     attribute config sizes strides box map blocks tensors arguments encode_map EncodeTiled CUresult CUtensorMap Plan
     prepare launch kernel_handles code open_kernels fprintf head own most team_phase
     co_resident is_co_resident
+    run total before carry front earlier every lane_place warp_place first_warp low high
 """)
 
 _FUNCTIONS = frozenset(name for f in FUNCTIONS.values() if isinstance(f.c, Call) for name in f.c.names)

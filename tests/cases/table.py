@@ -116,7 +116,7 @@ TABLE: dict[str, Choice] = {
     "check/test_check.py::test_a_planted_fault_is_named": HALF,
     "check/bound/test_sampling.py::test_fewer_inputs_where_no_cut_is_small": NOT,
     "check/test_coverage.py::test_a_pass_of_large_sizes_alone_is_named": NOT,
-    "check/test_dumps.py::test_an_edited_certificate_fails": HALF,
+    "check/certificates/test_dumps.py::test_an_edited_certificate_fails": HALF,
     # the cost model, the tuner, the command line
     "cost/test_model.py::test_heads_beyond_the_l2_cache_need_an_l2_swizzle": THIRD,
     "cost/test_model.py::test_gemm_times_match_measurements": HALF,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nautilus.cuda.names import RESERVED, allocate, kernel_symbols, module_names, sanitize
+from nautilus.cuda.names import RESERVED, allocate, is_reserved, kernel_symbols, module_names, sanitize
 from nautilus.cuda.writer import Writer
 from nautilus.driver import Request, compile_file
 from nautilus.runtime.nvrtc import compile_cuda
@@ -109,3 +110,23 @@ def test_what_the_printer_spells_is_reserved(spec: str, arch: str, monkeypatch: 
     words = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", text)) - {w for x in writers for w in x.taken}
     words -= set(module_names(result.modules["ma-tile"]).kernels.values()) | {"pragma", "unroll", "x", "a", "b"}
     assert {w for w in words if w not in RESERVED and sanitize(w) == w} == set()
+
+
+_DECLARES = re.compile(r"(?:^|\()(?:const )?(?:@|float|double|int|bool|u16|u32|u64|uint4)[*@]* (\w+)(?: =|\[|;)")
+_INNER = {"i", "x", "y", "step", "row"}  # beside fragments, or memory of the block, alone
+
+
+def test_what_printers_declare_is_reserved() -> None:
+    """The text of an argument that a statement mentions is not that of a variable which the printer has just declared.
+
+    ``a`` and ``b`` are the operands of products, which mention no arguments.
+    """
+    found = dict[str, str]()
+    for path in sorted((ROOT / "nautilus/cuda/ops").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(str(v.value) if isinstance(v, ast.Constant) else "@" for v in parts)
+            for declared in _DECLARES.finditer(text):
+                found.setdefault(declared[1], path.name)
+    assert {"run", "total", "low", "front", "bad"} <= found.keys()
+    assert {n: p for n, p in found.items() if not is_reserved(n) and n not in _INNER | {"a", "b"}} == {}

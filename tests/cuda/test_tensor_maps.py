@@ -19,7 +19,7 @@ from nautilus.cuda.host.launcher import plan_bytes
 from nautilus.cuda.tensor_maps import Copy, _MapAxis, _step, copy_of, kernel_maps
 from nautilus.ma_tile.analysis.digits import Digit
 from nautilus.ma_tile.ir.ops import MemModule, TmaLoad, walk_ops
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text.printer import format, parse
 
 
 def loads(shape: str, stage: str, *indices: str, dtype: str = "f16", swizzle: int = 128) -> MemModule:
@@ -150,6 +150,19 @@ def test_slabs_are_apart_by_the_digits_of_their_columns() -> None:
             _MapAxis(3, 3, Digit("m", 1, 8))]  # fmt: skip
     smem: Any = SimpleNamespace(axes=(TileAxis("m", 8), TileAxis("k", 32)))
     assert [_step(n, axes, smem) for n in (0, 3, 6, 31)] == [(0, 0, 0, 0), (0, 3, 0, 0), (0, 2, 1, 0), (0, 3, 7, 0)]
+
+
+def test_blocks_of_a_cluster_load_whole_slabs_or_rows_of_each() -> None:
+    def part(stage: str, index: str, blocks: int) -> Copy:
+        m = parse(format(loads("512, 256", stage, index)).replace(f"X[{index}]", f"X[{index}] multicast {blocks}"))
+        return described(m)[0]
+
+    c = part("i: 64, j: 256", "t * 64 + i, j", 2)  # four slabs of 64 columns, two for each block
+    assert (c.map.box, len(c.steps), c.slab_bytes) == ((64, 64), 2, 8192)
+    assert (c.part_axis, c.part_size, c.part_bytes) == (0, 128, 2 * 8192)
+    c = part("i: 64, j: 64", "t * 64 + i, j", 4)  # one slab, 16 rows for each block
+    assert (c.map.box, len(c.steps), c.slab_bytes) == ((64, 16), 1, 8192)
+    assert (c.part_axis, c.part_size, c.part_bytes) == (1, 16, 8192 // 4)
 
 
 def test_a_launch_has_no_attribute_where_its_kernel_needs_none() -> None:

@@ -239,7 +239,8 @@ def _packed_source(op: ma.IndexOp | ma.MapOp) -> DType:
 def packed_part(w: Writer, op: ma.IndexOp | ma.MapOp, at: str) -> str:
     """One element: in f32 where a two-element conversion follows, else in the result's type."""
     if isinstance(op, ma.MapOp) and _packed_source(op) is not op.result.type.dtype:
-        return w.in_f32(op.args[0], w.layout(op.result), at, op.result.type.dtype)
+        (source,) = op.args
+        return w.in_f32(source, w.layout(op.result), at, op.result.type.dtype)
     return value_text(w, op, at)
 
 

@@ -29,7 +29,7 @@ def print_reduce(w: Writer, op: ma.ReduceOp) -> None:
     kept = tuple(a for a in layout.axes if a not in op.axes)  # lanes are combined below
     count = layout.project(kept).registers
     with w.registers("r", layout.registers) as r:
-        at = "0" if count == 1 or r == "0" else projected_register(layout, kept, r)
+        at = projected_register(layout, kept, r)
         x = w.element(op.arg, layout, r)
         first = first_of_reduction(layout, op.axes, r) if r != "0" else "true"
         target = f"{name}[{bare(at)}]"

@@ -163,27 +163,28 @@ def print_block_end(w: Writer, ops: Iterable[ma.GlobalStore]) -> None:
         leading = op.index[: len(op.index) - len(keys)]
         zero = tuple(Const(0, DType.I32) for _ in keys)
         own = _scratch(w, op.scratch, c)
+        x = w.unique("x")  # the buffer, which the same statement names, may be another x
         with w.braces(_each_element(w, op, i, count)):
             if count == 1:
-                w.line(f"const {c.kind} x = ({own})[{i}];")
+                w.line(f"const {c.kind} {x} = ({own})[{i}];")
             else:
-                _print_combined(w, c, f"({own} + {times(i, count)})", count)
+                _print_combined(w, c, x, f"({own} + {times(i, count)})", count)
             at = element_offset(w, buffer, [w.expr(e) for e in (*leading, *zero)])
             target = f"reinterpret_cast<{c.kind}*>({w.env['&' + op.buffer]} + ({at})) + {i}"
             put = w.speller.use(f"put_{c.suffix}")
-            w.line(f"{put}(x != ({c.kind}){literal(start.value, buffer.dtype.compute)}, {target}, x);")
+            w.line(f"{put}({x} != ({c.kind}){literal(start.value, buffer.dtype.compute)}, {target}, {x});")
 
 
-def _print_combined(w: Writer, c: _Combiner, copies: str, count: int) -> None:
-    """Print ``x``, which combines ``count`` ``copies``; neighbouring threads begin with different ones."""
+def _print_combined(w: Writer, c: _Combiner, x: str, copies: str, count: int) -> None:
+    """Print the variable ``x``, which combines ``count`` ``copies``; neighbouring threads begin with different ones."""
     n, (combined, needs) = w.unique("n"), COMBINED[c.suffix]
     for name in needs:
         w.speller.use(name)
-    w.line(f"{c.kind} x = {copies}[threadIdx.x % {count}];")
+    w.line(f"{c.kind} {x} = {copies}[threadIdx.x % {count}];")
     w.line("#pragma unroll")
     with w.braces(f"for (int {n} = 1; {n} < {count}; ++{n})"):
         w.line(f"const {c.kind} y = {copies}[(threadIdx.x + {n}) % {count}];")
-        w.line(f"x = {combined};")
+        w.line(f"{x} = {combined.format(x=x)};")
 
 
 def _copies(w: Writer, op: ma.GlobalStore) -> int:

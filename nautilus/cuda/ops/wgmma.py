@@ -18,15 +18,12 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.ops.mma import accumulator
 from nautilus.cuda.ops.movement import plus, scaled, slot_offset
-from nautilus.cuda.text.matrix import WGMMA_TYPES, wgmma_name
+from nautilus.cuda.text.matrix import wgmma_name
 from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, WgInstr
 from nautilus.ma_tile.ir.layout import tile_shape
 from nautilus.targets.limits import WGMMA_COLUMNS
-
-if WGMMA_TYPES.keys() != WGMMA.keys():
-    raise TypeError(f"helpers and instructions differ: {', '.join(sorted(WGMMA_TYPES.keys() ^ WGMMA.keys()))}")
 
 
 @dataclass(frozen=True, slots=True)

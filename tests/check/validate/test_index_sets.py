@@ -303,6 +303,37 @@ def unguarded(n: Any) -> Any:
     return Update(n.buffer, n.op, n.index, n.value) if isinstance(n, Update) and n.guard is not None else None
 
 
+COUNTED = """
+program t {
+  input X: f32[8]
+  output S: f32[1]
+  output N: f32[1]
+  kernel S {
+    S[0] = 0.0
+    N[0] = 0.0
+    seq v in %s {
+      S[0] sum= X[%s]
+      N[0] sum= 1.0
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(("loop", "index", "status"), [
+    ("4..12", "v - 4", "proved"),
+    ("-8..0", "v + 8", "proved"),
+    ("4..12", "v - 3", "refuted"),  # beyond the last one
+    ("4..12", "7 - (v - 4)", "proved"),
+])  # fmt: skip
+def test_what_one_update_of_a_loop_says_about_its_variable_holds_for_the_others(
+    loop: str, index: str, status: str
+) -> None:
+    before = parse_program(COUNTED % ("0..8", "v"), "t")
+    found = validate(before, parse_program(COUNTED % (loop, index), "t"))
+    assert (found.status, found.points if status == "proved" else 2) == (status, 2), found
+
+
 @pytest.mark.parametrize("rule", [shorter, strict, unguarded])
 @pytest.mark.parametrize("step", ["split", "reorder", "simplify"])
 def test_a_lost_or_a_new_iteration_is_not_proved(step: str, rule: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from nautilus.check.validate import scalar_run, tile_run
 from nautilus.check.validate.meanings import KNOWN, _pow, _power
 from nautilus.check.validate.numbers import Constants, number
 from nautilus.check.validate.refinement import Validator
+from nautilus.check.validate.residues import P, of_integers
+from nautilus.check.validate.scalar_run import Given
 from nautilus.check.validate.verdict import Verdict
 from nautilus.check.validation import verdicts
 from nautilus.core.expr.nodes import OPS, Op
@@ -24,7 +27,7 @@ from nautilus.core.numerics import Array
 from nautilus.driver import Request, compile_checked
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.ir import Update
-from nautilus.vr_tile.ir import MapOp
+from nautilus.vr_tile.ir import MapOp, ScanOp, walk_ops
 from tests.check.planted import drop_repair, invert_repair, mutated, shift_mask, swap_tile
 from tests.check.validate.specs import SPECS
 
@@ -175,3 +178,43 @@ def test_integers_of_floats_at_a_tie_are_not_decided_by_their_roundings() -> Non
     last = made[-1].module
     wrong = mutated(last, lambda n: replace(n, op="floor") if isinstance(n, MapOp) and n.op == "round" else None)
     assert wrong != last and Validator(*points(TIES)).validate(last, wrong).status == "refuted"
+
+
+def states(x: Array) -> Array:
+    """``Y[j] = X[j] + Y[j - 1] - Y[j - 2]``, along the last axis."""
+    out = np.zeros(x.shape)
+    for j in range(x.shape[1]):
+        out[:, j] = x[:, j] + (out[:, j - 1] if j > 0 else 0) - (out[:, j - 2] if j > 1 else 0)
+    return out
+
+
+#: a running result along the columns of X, and its value in numpy
+SCANS: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    "sums": ("Y[i, j] = sum[k | k <= j](X[i, k])", lambda x: np.cumsum(x, axis=1)),
+    "sums of what follows": (
+        "Y[i, j] = sum[k | k > j](X[i, k])", lambda x: np.cumsum(x[:, ::-1], axis=1)[:, ::-1] - x,
+    ),
+    "maxima from the end": (
+        "Y[i, j] = max[k | k >= j](X[i, k])", lambda x: np.maximum.accumulate(x[:, ::-1], axis=1)[:, ::-1],
+    ),
+    "a recurrence": (
+        "recur Y[i, j] = X[i, j] + ((0 if X[i, j] > 3 else 0 - Y[i, j - 1]) if j > 0 else 0)",
+        lambda x: np.stack([*accumulate(x.T, lambda y, here: here + np.where(here > 3, 0.0, -y))], axis=1),
+    ),
+    "a filter": (
+        "recur Y[i, j] = X[i, j] + (Y[i, j - 1] if j > 0 else 0) - (Y[i, j - 2] if j > 1 else 0)", states,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_running_results_of_tiles_are_those_of_numpy(name: str) -> None:
+    body, wanted = SCANS[name]
+    text = f"dim M = 6, N = 77\ninput X: f32[M, N]\noutput Y: f32[M, N]\n{body}\n"
+    request = Request(Path("t.naut"), "sm_90a", text=text, until="vr-tile", unpriced=frozenset({"scan-tiles"}))
+    module = compile_checked(request).modules["vr-tile"]
+    assert any(isinstance(op, ScanOp) for k in module.kernels for op in walk_ops(k.body))
+    x = np.random.default_rng(0).integers(-5, 6, (6, 77)).astype(np.float64)
+    made = tile_run.run(module, Given({"X": x}, {}, True), Constants())["Y"]
+    assert np.array_equal(made.real, wanted(x)) and made.u is not None
+    assert np.array_equal(made.u, of_integers(wanted(x).astype(np.int64), P))

@@ -98,6 +98,17 @@ def test_identities_of_finite_numbers_alone_are_refuted(old: str, new: str) -> N
     assert made.validate(after, before).ok and not made.displaced
 
 
+def test_an_output_is_compared_where_another_one_moves_infinities() -> None:
+    text = "dim N = 400\ninput Y: f32[N], W: f32[N]\noutput C: f32[N], D: f32[N]\nC[i] = {} + 0 * W[i]\nD[i] = {}\n"
+    wide = "Y[i] if abs(Y[i]) < 3e38 else 7"
+    for first, second, status in (("0.0", "Y[i]", "proved"), ("Y[i] * 0", wide, "refuted"), ("0.0", wide, "refuted")):
+        before, after = load_text(text.format("Y[i] * 0", "Y[i]")), load_text(text.format(first, second))
+        made = Validator(validation_inputs(before), dict(generate(before).scalars))
+        found = made.validate(lower(before), lower(after))
+        assert found.status == status, found
+        assert status == "proved" or (found.detail.startswith("D") and found.detail.endswith("point infinite"))
+
+
 def test_a_number_that_is_promised_to_be_finite_is_finite() -> None:
     spec = load_text("assume abs(Y[i]) < inf\n" + FLOATS.format("Y[i] * 0 + W[i]"))
     made = Validator(validation_inputs(spec), dict(generate(spec).scalars))

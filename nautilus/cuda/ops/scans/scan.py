@@ -55,9 +55,10 @@ def _low(s: Scan) -> None:
             r = s.register(t, k)
             x = w.element(op.arg, w.layout(op.arg), r)
             if op.exclusive:
-                w.line(f"{s.ctype} x = {x};")
+                term = w.unique("x")
+                w.line(f"{s.ctype} {term} = {x};")
                 w.line(f"{s.name}[{r}] = run;")
-                w.line(f"run = {s.combine('run', 'x')};")
+                w.line(f"run = {s.combine('run', term)};")
             else:
                 w.line(f"run = {s.combine('run', x)};")
                 w.line(f"{s.name}[{r}] = run;")

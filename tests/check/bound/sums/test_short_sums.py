@@ -9,7 +9,7 @@ from nautilus.check.bound.program import rounded
 from nautilus.check.bound.sampling import figures
 from nautilus.check.bound.stated import stated
 from nautilus.check.bound.sums import shorter
-from nautilus.check.bound.sums.shorter import at_elements, longest
+from nautilus.check.bound.sums.shorter import at_elements, longest, shorter_sums
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.semantics.check import load_text
 
@@ -82,3 +82,12 @@ CANCELLING = {
 def test_sums_that_cancel_at_full_size_do_so_in_the_bound(name: str) -> None:
     measured, text = CANCELLING[name]
     assert measured < stated(load_text(text))["Y"].relative < 100 * measured
+
+
+@pytest.mark.parametrize(("budget", "most", "terms"), [
+    (1 << 40, None, 1 << 17), (1 << 40, 4096, 4096), (1000, None, 64), (1, None, 32),
+])  # fmt: skip
+def test_the_terms_that_sums_keep(budget: int, most: int | None, terms: int) -> None:
+    program = load_text("dim N = 4, M = 1048576\ninput X: f32[N, M]\noutput Y: f32[N]\nY[n] = sum[m](X[n, m])\n")
+    cut = shorter_sums(program, shorter._chosen(program), budget, most)
+    assert next(t.shape for t in cut.spec.inputs) == (4, terms)

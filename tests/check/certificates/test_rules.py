@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from nautilus.check.certificates.places import misplaced
+from nautilus.check.certificates.places import _conjuncts, misplaced
 from nautilus.check.certificates.recheck import placed
 from nautilus.check.certificates.rules import check
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Const, Expr, Op, rewrite
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, rewrite
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
 from nautilus.planner.kernels import default_schedule
@@ -126,6 +126,32 @@ def test_a_deferred_rounding_stays_one_to_the_type_that_it_meets() -> None:
     other = rewrite(c.after, lambda n: replace(n, dtype=DType.BF16) if isinstance(n, Op) and n.op == "narrow" else None)
     twice = rewrite(c.after, lambda n: Op("mul", (n, n), n.dtype) if isinstance(n, Op) and n.op == "div" else None)
     assert not any(check(replace(c, after=e)).ok for e in (other, twice, c.before))
+
+
+@pytest.mark.parametrize("rule", ["factor", "simplify", "contract"])
+def test_a_rounding_of_the_spec_is_no_permitted_one(rule: str) -> None:
+    """Rules but for that of deferred roundings may leave out, or put in, what the spec does not round."""
+    x = Load("X", (Var("i"),), DType.F32)
+
+    def doubled(op: str) -> Expr:
+        inner = x if not op else Op("cast", (Op(op, (x,), DType.F16),), DType.F32)
+        return Op("mul", (inner, Const(2.0, DType.F32)), DType.F32)
+
+    for before, after in (("cast", ""), ("", "cast"), ("cast", "narrow")):
+        assert check(Certificate(rule, "Y", doubled(before), doubled(after))).status != "proved"
+    for before, after in (("narrow", ""), ("", "narrow"), ("cast", "cast")):
+        assert check(Certificate(rule, "Y", doubled(before), doubled(after))).status == "proved"
+
+
+def test_conditions_are_taken_apart() -> None:
+    a, b, c = (Var(n, DType.BOOL) for n in "abc")
+
+    def both(x: Expr, y: Expr) -> Op:
+        return Op("and", (x, y), DType.BOOL)
+
+    assert _conjuncts(both(a, both(b, c))) == _conjuncts(both(both(a, b), c)) == (a, b, c)
+    either = Op("or", (a, both(b, c)), DType.BOOL)
+    assert _conjuncts(both(either, c)) == (either, c) and _conjuncts(either) == _conjuncts(a) == ()
 
 
 def test_conditions_that_never_hold_prove_nothing(found: dict[str, Certificate]) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from nautilus.check.certificates import dumped
+from nautilus.check.certificates.dumped import Dumped, read
 from nautilus.check.inputs import generate, interface
-from nautilus.check.levels import Trace
+from nautilus.check.levels import Level, Trace
 from nautilus.check.report import Report
 from nautilus.check.run import check_spec
 from nautilus.core.errors import DiagnosticError
@@ -161,3 +163,19 @@ def test_a_damaged_line_of_integers_is_refused(line: str) -> None:
     text = f"; nautilusc dump: scalar after fuse\n; context: {{}}\n; integers: {line}\nprogram t {{\n}}\n"
     with pytest.raises(DiagnosticError):
         compile_file(Request(Path("t.scalar"), "sm_80", text=text))
+
+
+@pytest.mark.parametrize("step", ["vr-tile/fold-scale", "scalar/factor"])
+def test_the_levels_on_both_sides_of_a_step(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step is compared with the one before it, by its place in the pipeline."""
+    record, certificate, header, text = parts(step)
+    made = read(f"{header}{CERTIFICATE}{certificate.to_json()}\n{text}", record)
+    assert isinstance(made, Dumped)
+    seen: list[list[Level]] = []
+    monkeypatch.setattr(dumped, "verdicts", lambda pair, *_, **__: seen.append(pair) or [])
+    list(made._validated(0))
+    ((before, after),) = seen
+    names = record.stage.step_names
+    at = names.index(step.partition("/")[2])
+    assert (after.step, after.number, after.module) == (names[at], at + 1, record.module)
+    assert (before.step, before.number) == (names[at - 1], at)

@@ -1,0 +1,58 @@
+; The CUDA text of small vectors, masks and digits of positions, line by line.
+
+; CASE: two bytes in one access, which fill no register together
+; ARCH: sm_80
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module s target sm_80 {
+  input X: i8[64]
+  output Y: i32[64]
+  kernel y grid 1 warps 1 min_blocks 1 {
+    layout #x = reg(i:2x1) lane(i:32x2) warp()
+    %x = ld.global X[i] vec 2 : i8[i: 64] #x
+    %y = cast %x : i32[i: 64] #x
+    st.global Y[i], %y vec 2
+  }
+}
+; CHECK: signed char x[2];
+; CHECK-NEXT: {
+; CHECK-NEXT: x[0] = (signed char)((*reinterpret_cast<const u16*>(X + (x_i))) >> 0);
+; CHECK-NEXT: x[1] = (signed char)((*reinterpret_cast<const u16*>(X + (x_i))) >> 8);
+
+; CASE: both comparisons of a mask without alternatives are one condition
+; ARCH: sm_80
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module s target sm_80 {
+  input X: f32[50, 30]
+  output Y: f32[64, 32]
+  kernel y grid 1 warps 4 min_blocks 1 {
+    layout #x = reg(j:4x1, i:4x16) lane(j:8x4, i:4x1) warp(i:4x4)
+    smem s : f32[i: 64, j: 32] stages 1 swizzle 0 pad 0 @ 0
+    cp.async s[0], X[i, j] where i < 50 and j < 30 vec 1 threads #x
+    cp.commit
+    cp.wait 0
+    barrier
+    %y = ld.shared s[0] vec 4 : f32[i: 64, j: 32] #x
+    st.global Y[i, j], %y vec 4
+  }
+}
+; CHECK: const int at_i = x_i + (r / 4) * 16;
+; CHECK-NEXT: cp_async_4(shared + s_at + (x_i + (r / 4) * 16) * 128 + (x_j + (r % 4)) * 4, X + (x_i * 30 + x_j) + ((r % 4) + ((r / 4) * 16) * 30), at_i < 50 && at_j < 30);
+
+; CASE: a digit that is subtracted may be negative, so that its half is rounded down
+; ARCH: sm_80
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module s target sm_80 {
+  output Y: i32[64]
+  kernel y grid 1 warps 1 min_blocks 1 {
+    layout #x = reg(i:4x1, i:2x4) lane(i:8x8, *:4) warp()
+    %y = index (1 - i % 4) // 2 split : i32[i: 64] #x
+    st.global Y[i], %y vec 4
+  }
+}
+; CHECK: int y[8];
+; CHECK-NEXT: #pragma unroll
+; CHECK-NEXT: for (int r = 0; r < 8; ++r) {
+; CHECK-NEXT: y[r] = floor_div(1 - (x_i % 4 + (r % 4)), 2);
