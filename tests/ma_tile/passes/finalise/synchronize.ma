@@ -856,3 +856,54 @@ module t target sm_90a {
 ; CHECK: st.shared s
 ; CHECK-NEXT: {{^ *barrier$}}
 ; CHECK-NEXT: ld.shared s
+
+; CASE: a loop of one iteration has its barrier where it reads
+; RUN: synchronize
+; ARCH: sm_80
+module parts target sm_80 {
+  input A: f32[16, 32]
+  output C: f32[16, 32]
+  kernel parts grid 1 warps 2 min_blocks 1 {
+    layout #half = reg(j:4x1, i:2x8) lane(j:8x4, i:4x1) warp(i:2x4)
+    layout #rows = reg(i:8x2) lane(j:32x1) warp(i:2x1)
+    smem s : f32[i: 16, j: 32] stages 1 swizzle 0 pad 0 @ 0
+    %a = ld.global A[i, j] vec 4 : f32[i: 16, j: 32] #half
+    st.shared s[0], %a vec 4
+    %zero = const 0.0 : f32[i: 16, j: 32] #rows
+    %sum = for t in 0..1 carry(%acc = %zero) {
+      %c = ld.shared s[0] vec 1 : f32[i: 16, j: 32] #rows
+      %next = add %acc, %c : f32[i: 16, j: 32] #rows
+      yield %next
+    }
+    st.global C[i, j], %sum vec 1
+  }
+}
+; CHECK: for t in 0..1
+; CHECK-NEXT: barrier
+; CHECK-NEXT: ld.shared s[0]
+
+; CASE: a loop of two iterations has it in front, once
+; RUN: synchronize
+; ARCH: sm_80
+module parts target sm_80 {
+  input A: f32[16, 32]
+  output C: f32[16, 32]
+  kernel parts grid 1 warps 2 min_blocks 1 {
+    layout #half = reg(j:4x1, i:2x8) lane(j:8x4, i:4x1) warp(i:2x4)
+    layout #rows = reg(i:8x2) lane(j:32x1) warp(i:2x1)
+    smem s : f32[i: 16, j: 32] stages 1 swizzle 0 pad 0 @ 0
+    %a = ld.global A[i, j] vec 4 : f32[i: 16, j: 32] #half
+    st.shared s[0], %a vec 4
+    %zero = const 0.0 : f32[i: 16, j: 32] #rows
+    %sum = for t in 0..2 carry(%acc = %zero) {
+      %c = ld.shared s[0] vec 1 : f32[i: 16, j: 32] #rows
+      %next = add %acc, %c : f32[i: 16, j: 32] #rows
+      yield %next
+    }
+    st.global C[i, j], %sum vec 1
+  }
+}
+; CHECK: barrier
+; CHECK-NEXT: for t in 0..2
+; CHECK-NEXT: ld.shared s[0]
+; CHECK-NOT: barrier
