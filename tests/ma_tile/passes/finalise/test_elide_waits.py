@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from nautilus.ma_tile.interp.module import InterpError, run_module
-from nautilus.ma_tile.ir.ops import Barrier, MatrixStore, MemModule, MemOp, RolesOp, TmaCommit, TmaStore, TmaWait, walk_ops
+from nautilus.ma_tile.ir.ops import (
+    Barrier,
+    MatrixStore,
+    MemModule,
+    MemOp,
+    RolesOp,
+    TmaCommit,
+    TmaStore,
+    TmaWait,
+    walk_ops,
+)
 from nautilus.ma_tile.passes.finalise.elide_waits import ElideWaits, _stores
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse

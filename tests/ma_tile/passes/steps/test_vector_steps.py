@@ -25,7 +25,8 @@ def test_slopes() -> None:
         f"      %x{n} = ld.global {read} vec 1 : f32{'[i: 32]' if 'i' in read else ''} #{'i' if 'i' in read else 'one'}"
         for n, read in enumerate(LOADS)
     )
-    module = parse(f"""module t target sm_90a {{
+    module = parse(
+        f"""module t target sm_90a {{
   input X: f32[32, 32]
   input N: f32[]
   output Y: f32[32, 32]
@@ -39,6 +40,8 @@ def test_slopes() -> None:
     }}
   }}
 }}
-""", "t")
+""",
+        "t",
+    )
     found = [x for x in walk_ops(module.kernels[0].body) if isinstance(x, GlobalLoad)]
     assert dict(zip(LOADS, (_slope(x, "t") for x in found), strict=True)) == LOADS

@@ -12,8 +12,8 @@ from nautilus.check.certificates.rules import check
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
-from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.analysis.contractions.terms import terms
+from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.factor import Factor
@@ -215,9 +215,7 @@ def test_more_terms_than_are_tried_stay() -> None:
         ("abs(v[j]) < inf", "Y[i, j] * n[j]", None),
     ],
 )
-def test_inputs_whose_promise_would_make_a_sum_faster(
-    promise: str, value: str, inputs: tuple[str, ...] | None
-) -> None:
+def test_inputs_whose_promise_would_make_a_sum_faster(promise: str, value: str, inputs: tuple[str, ...] | None) -> None:
     spec = load_text(f"""
 dim M = 2048, K = 768, N = 512
 input X: f32[M, K], W: f32[N, K], v: f32[N], w: f32[N], n: i8[N]

@@ -217,7 +217,8 @@ def test_groups_are_those_of_factors() -> None:
 
 
 def test_what_one_definition_alone_reads_once() -> None:
-    program = lower(load_text("""
+    program = lower(
+        load_text("""
 dim N = 8
 input X: f32[N]
 output Y: f32[N], Z: f32[N], U: f32[N]
@@ -228,7 +229,8 @@ part[i: N] = sum[j: N | j <= i](X[j])
 Y[i] = once[i] + both[i] + part[i]
 Z[i] = both[i] + twice[i] * twice[N - 1 - i]
 U[i] = X[i]
-"""))
+""")
+    )
     found = find_defs(program)
     read = {n: _is_read_once(program, found[n]) for n in ("once", "both", "twice", "part", "U")}
     assert read == {"once": True, "both": False, "twice": False, "part": False, "U": False}

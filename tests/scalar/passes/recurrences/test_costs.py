@@ -98,11 +98,13 @@ recur h[b, t] = sigmoid(g[b, t]) * h[b, t - 1] + x[b, t] if t > 0 else x[b, 0]
 )
 def test_tiles_of_a_nest(shape: tuple[int, ...], lanes: str | None, tiles: dict[str, int]) -> None:
     a, b, c, d = shape
-    program = lower(load_text(f"""
+    program = lower(
+        load_text(f"""
 dim A = {a}, B = {b}, C = {c}, D = {d}
 input X: f32[A, B, C, D]
 output Y: f32[A, B]
 Y[a, b] = sum[c, d](X[a, b, c, d])
-"""))
+""")
+    )
     plan = _plan(find_defs(program)["Y"], (), "t", lanes)
     assert {x.name: x.tile for x in plan.axes if x.tile > 1} == tiles
