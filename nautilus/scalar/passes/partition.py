@@ -97,8 +97,7 @@ class _Around:
 
 def _plain(_: tuple[Loop, ...], s: Store | Update) -> Store | Update:
     """``s`` without what is known about its condition, which loops have now."""
-    known = s.guard is not None and any(isinstance(e, Op) and e.op == "implied" for e in walk(s.guard))
-    return replace(s, guard=without_implications(s.guard)) if known and s.guard is not None else s
+    return s if s.guard is None else replace(s, guard=without_implications(s.guard))
 
 
 def _kernel(kernel: Kernel, order: str, readable: Mapping[str, tuple[Extent, ...]]) -> Kernel:

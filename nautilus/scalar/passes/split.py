@@ -216,9 +216,7 @@ def _keeps_inside(s: Store | Update, axis: str, read: Sequence[Load], ctx: _Cont
     """Whether conditions about ``axis`` and another variable may be what keeps a read of memory inside its tensor."""
     asked = [*(n.args[0] for n in walk(s.value) if isinstance(n, Op) and n.op == "select"), s.guard]
     parts = (free_vars(c) for cond in asked if cond is not None for c in conjuncts(cond))
-    others = frozenset[str]().union(*(names for names in parts if axis in names)) - {axis}
-    if not others:
-        return False
+    others = frozenset[str]().union(*(names for names in parts if axis in names))
     outside = (e for ld in read if ld.buffer not in ctx.locals for e in _not_inside(ld, ctx))
     return any(others & free_vars(e) for e in outside)
 

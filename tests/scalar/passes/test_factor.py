@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Const, Expr, Op
+from nautilus.core.expr.nodes import Const, Expr, Op, Var
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
@@ -19,7 +19,7 @@ from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.dead import Dead
-from nautilus.scalar.passes.factor import Factor, quotient
+from nautilus.scalar.passes.factor import Factor, _product, quotient
 from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.simplify import Simplify
 from tests.scalar.expect import sound
@@ -114,3 +114,17 @@ def test_factors_and_divisors_are_all_of_an_element(seed: int) -> None:
     up, down = quotient(e)
     assert prod(map(_value, up)) / prod(map(_value, down)) == _value(e)
     assert all(isinstance(x, Const) for x in (*up, *down))
+
+
+def test_a_product_in_which_each_factor_occurs_an_even_number_of_times_is_a_square() -> None:
+    a, b = (Var(n, DType.F32) for n in "ab")
+
+    def times(x: Expr, y: Expr) -> Expr:
+        return Op("mul", (x, y), DType.F32)
+
+    assert _product([a, b, a, b], DType.F32) == times(times(a, b), times(a, b))
+    assert _product([a] * 4, DType.F32) == times(times(a, a), times(a, a))
+    assert _product([a, a], DType.F32) == times(a, a)
+    assert _product([a, a, b], DType.F32) == times(times(a, a), b)
+    assert _product([a], DType.F32) == a
+    assert _product([], DType.F32) == Const(1.0, DType.F32)

@@ -84,5 +84,5 @@ def _steps(kernel: MemKernel, loop: ForOp) -> int:
         return 1
     words = sum(kernel.layouts[x.result.layout].registers * x.result.type.dtype.bytes / 4 for x in loads)
     made = sum(kernel.layouts[v.layout].registers for op in loop.body for v in declaration(type(op)).results(op))
-    most = min(_MOST, LOADED / max(words, 1), COMPUTED / max(made, 1))
+    most = min(_MOST, LOADED / words, COMPUTED / made)
     return floor_pow2(int(most))

@@ -115,7 +115,7 @@ def chunk_length(d: Def, scan: Scan, extent: Extent) -> int:
 
 def _across(d: Def, axis: str) -> bool:
     """Whether another axis than ``axis`` is contiguous in the largest tensor that has ``axis``."""
-    found = [ld for ld in loads(d.value) if ld.index and any(axis in free_vars(e) for e in ld.index)]
+    found = [ld for ld in loads(d.value) if any(axis in free_vars(e) for e in ld.index)]
     last = max(found, key=lambda ld: len(ld.index)).index[-1] if found else None
     return last is not None and axis not in free_vars(last) and bool(free_vars(last))
 
@@ -189,7 +189,7 @@ def _chunked(program: Program, d: Def, scan: Scan, chunk: int) -> tuple[tuple[De
     def part(suffix: str, axes: tuple[Axis, ...], at: Expr, *conditions: Expr) -> Def:
         position = calc("add", calc("mul", at, chunk), Var(u.name))
         extent = extent_expr(u.extent)
-        inside = () if divisor(extent) % chunk == 0 else (calc("lt", position, extent),)
+        inside = (calc("lt", position, extent),) if divisor(extent) % chunk else ()
         own = [substitute(c, {u.name: position}) for c in rest]
         b, guard = buffer(suffix, axes), conjunction((*inside, *conditions, *own))
         return Def(b.name, b, axes, red, d.op, substitute(d.value, {u.name: position}), guard, d.span)

@@ -397,7 +397,7 @@ def _at_positions(
     """
     if id(e) in done:
         return done[id(e)][1]
-    form = linear(e) if e.dtype.is_int and free_vars(e) and not isinstance(e, Load) else None
+    form = linear(e) if e.dtype.is_int else None
     if isinstance(e, Load):
         new = rule(e) or e
     elif form is not None and any(form.slope(x) for x in last):

@@ -113,16 +113,17 @@ def _applied(split: Split, condition: Expr, form: Congruence, fixed: set[str]) -
     a = form.form.coeff(red[0].name) if red else 0
     if not par:
         return _fixed_residue(split, red[0], rest, -form.form.const * pow(a, -1, n) % n, n)
-    residues = solved(n, form.form.coeff(par[0].name), a, form.form.const)
+    (own,) = par
+    residues = solved(n, form.form.coeff(own.name), a, form.form.const)
     if residues is None:
         return None
-    cut, with_terms, coordinates = _cut(d, par[0], residues)
+    cut, with_terms, coordinates = _cut(d, own, residues)
     reduced = red[0] if red else min(d.red, key=lambda x: size(x) or 1 << 31)
     if size(reduced) is None:
         return None
     axis, position, has_term = _terms(d, reduced, residues, coordinates)
     kept = tuple(x for x in d.red if x.name != reduced.name)
-    env = {par[0].name: with_terms, reduced.name: position}
+    env = {own.name: with_terms, reduced.name: position}
     red_axes = tuple(axis if x.name == reduced.name else x for x in d.red)
     trivial = size(axis) == 1 and has_term is None and kept
     if trivial:

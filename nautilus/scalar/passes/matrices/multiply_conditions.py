@@ -136,17 +136,15 @@ def _factors(d: Def, program: Program) -> tuple[Expr, Expr] | None:
     parallel = frozenset(a.name for a in d.par)
     for row in d.par:
         rows = [c for c in found if row.name in free_vars(c)]
-        used = free_vars(conjunction(rows) or integer(0)) & parallel
         columns = [c for c in found if c not in rows and free_vars(c) & parallel]
         shared = [c for c in found if c not in rows and c not in columns]
-        sides = [conjunction(map(_without_equations, cs)) for cs in ((*shared, *rows), columns)]
-        names = [used, free_vars(sides[1] or integer(0)) & parallel]
-        if sides[0] is None or sides[1] is None or not _are_sides(d, names):
+        left, right = (conjunction(map(_without_equations, cs)) for cs in ((*shared, *rows), columns))
+        if left is None or right is None or _is_range(d, rows) or _is_range(d, columns):
             continue
-        if _is_range(d, rows) or _is_range(d, columns):
+        if not _are_sides(d, [free_vars(side) & parallel for side in (left, right)]):
             continue
-        if all(_is_inside(ld, d, program) for side in sides if side is not None for ld in loads(side)):
-            return sides[0], sides[1]
+        if all(_is_inside(ld, d, program) for side in (left, right) for ld in loads(side)):
+            return left, right
     return None
 
 

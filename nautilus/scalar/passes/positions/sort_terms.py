@@ -59,7 +59,7 @@ from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.memory_rates import LAUNCH
 
-CHUNKS = 64, 4096  # lengths of a chunk of rows
+CHUNKS = 64, 4096  # lengths of a chunk of rows: powers of two
 KERNELS = 11  # of an order
 COMPARED = 3.3e-7  # microseconds of the comparison of two keys: ten instructions of a lane (estimate for an H200)
 COUNTED = 6e-6  # microseconds of a count, which is written, scattered into, and summed twice: 20 bytes (estimate)
@@ -152,7 +152,7 @@ class _Sortable:
     def chunk(self, values: int) -> int:
         """Rows of a chunk: the power of two with the least time of counts of ``values`` and of comparisons."""
         shortest, longest = CHUNKS
-        lengths = [n for n in (1 << k for k in range(30)) if shortest <= n <= longest]
+        lengths = (shortest << k for k in range((longest // shortest).bit_length()))
         return min(lengths, key=lambda n: self.seconds_of(n, values))
 
     def seconds_of(self, chunk: int, values: int) -> float:

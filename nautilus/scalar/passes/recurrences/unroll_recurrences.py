@@ -67,21 +67,24 @@ class UnrollRecurrences:
         for name in [k.name for k in program.kernels if is_recurrence(k)]:
             k = next(k for k in program.kernels if k.name == name)  # it reads steps of those before it
             form = form_of(k)
-            if form is not None and (self.always or _pays(form, len(_whole(program, k, form)))):
-                program = _unrolled(program, k, form) or program
+            steps = None if form is None else extent(form.step)
+            if form is None or steps is None:
+                continue
+            if self.always or _pays(form, steps, len(_whole(program, k, form, steps))):
+                program = _unrolled(program, k, form, steps) or program
         return program
 
 
-def _pays(form: Form, whole: int) -> bool:
+def _pays(form: Form, steps: int, whole: int) -> bool:
     """Whether the kernels of the steps are predicted to be faster than the recurrence.
 
     ``whole``: tensors that are put together from their steps.
     """
-    steps, own = extent(form.step), nests(form.step.body)
+    own = nests(form.step.body)
     sizes = [_size(nest) for nest in own]
     shared = prod(extent(x) or 0 for x in form.shared)
     each = max(1, sum(terms > 0 for _, terms in sizes))  # kernels: what follows a sum at its position is in its kernel
-    if steps is None or not shared or any(points == 0 for points, _ in sizes) or steps * each > MOST:
+    if not shared or any(points == 0 for points, _ in sizes) or steps * each > MOST:
         return False
     block = sum(POINT * points + TERM * terms for points, terms in sizes)
     put = whole * (LAUNCH / steps + shared * max(points for points, _ in sizes) / MOVED)
@@ -98,12 +101,11 @@ def _size(nest: Sequence[Stmt]) -> tuple[int, int]:
 # -- definitions ----------------------------------------------------------------------------------
 
 
-def _unrolled(program: Program, k: Kernel, form: Form) -> Program | None:
+def _unrolled(program: Program, k: Kernel, form: Form, steps: int) -> Program | None:
     """``program`` with definitions in place of the recurrence ``k``; None where the invariants do not hold."""
-    steps = extent(form.step)
     members = {b.name: b for b in program.buffers if b.name in form.roles}
     dims = {n: roles.index(form.step.var) for n, roles in form.roles.items() if form.step.var in roles}
-    if steps is None or len(dims) < len(members):
+    if len(dims) < len(members):
         return None
     updates = ((loops, s) for loops, s in statements(form.step.body) if isinstance(s, Update))
     sums = [(loops, s.value) for loops, s in updates if s.value.dtype.is_float]
@@ -121,7 +123,7 @@ def _unrolled(program: Program, k: Kernel, form: Form) -> Program | None:
     if any(ld.buffer in members for x in kernels for ld in _reads(x)):
         return None  # at a step that is no number, or that there is not
     written = {s.buffer for x in kernels for _, s in statements(x.body)}
-    whole = _whole(program, k, form)
+    whole = _whole(program, k, form, steps)
     if any(names[name, n] not in written for name in whole for n in range(steps)):
         return None
     kernels += [_put_together(members[name], dims[name], [names[name, n] for n in range(steps)]) for name in whole]
@@ -141,10 +143,9 @@ def _multiplies_matrices(form: Form, loops: Sequence[Loop], value: Expr) -> bool
     return any(a - b and b - a for a, b in combinations(own, 2))
 
 
-def _whole(program: Program, k: Kernel, form: Form) -> list[str]:
+def _whole(program: Program, k: Kernel, form: Form, steps: int) -> list[str]:
     """The tensors of the recurrence ``k`` that are outputs, or that other kernels read at a step that is no number."""
     dims = {n: roles.index(form.step.var) for n, roles in form.roles.items() if form.step.var in roles}
-    steps = extent(form.step) or 0
     found = {b.name for b in program.buffers if b.name in dims and b.space is not Space.TEMP}
     for ld in (ld for x in program.kernels if x is not k for ld in _reads(x) if ld.buffer in dims):
         at = simplify(ld.index[dims[ld.buffer]])

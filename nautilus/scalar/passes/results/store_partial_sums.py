@@ -60,7 +60,7 @@ class StorePartialSums:
 def _apart(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
     """The axis of whose elements the product ``d`` has partial sums; () where it is no such sum."""
     product = matrix_product(d.value, [a.name for a in d.par]) if d.op == "sum" else None
-    if product is None or d.at is not None or len(d.red) < 2 or not {a.name for a in d.red} <= product.shared:
+    if product is None or d.at is not None or not {a.name for a in d.red} <= product.shared:
         return ()
     read = [(ld, defs[ld.buffer]) for ld in d.reads() if ld.buffer in defs]
     sums = [(ld, made) for ld, made in read if made.is_reduction]
@@ -74,7 +74,7 @@ def _apart(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
 
 def _beside_chain(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
     """The reduced axes of ``d`` but the one that a chain of products has, beside which it is a total; else ()."""
-    if not d.is_reduction or d.at is not None or len(d.red) < 2 or multiplies_matrices(d):
+    if not d.is_reduction or d.at is not None or multiplies_matrices(d):
         return ()
     reads = {ld: defs[ld.buffer] for ld in d.reads() if ld.buffer in defs}
     sources = [ld for ld, made in reads.items() if multiplies_matrices(made)]

@@ -105,7 +105,7 @@ def _reading(program: Program, old: str, buffer: Buffer, maker: str) -> Program:
         if isinstance(e, Load) and e.buffer == old and e.dtype is not buffer.dtype:
             return Op("cast", (Load(buffer.name, e.index, buffer.dtype, e.span),), e.dtype, e.span)
         if isinstance(e, Op) and e.op == "cast" and e.dtype is buffer.dtype:
-            widened = e.args[0]
+            (widened,) = e.args
             again = widened.args[0] if isinstance(widened, Op) and widened.op == "cast" else None
             return again if isinstance(again, Load) and again.buffer == buffer.name else None
         return None

@@ -118,3 +118,28 @@
 ; CHECK: tma.load in_Q[in_Q_stage * 2 + 1] swizzle 64, Q[j0 * 128 + 64 + j, t * 64 + b] mbar full_in_Q[in_Q_stage]
 ; CHECK: role consumers
 ; CHECK: %q = ld.shared in_Q[in_Q_stage * 2 + consumer] swizzle 64 vec 4
+
+; CASE: one stage has no pipeline
+; INPUT: chained.ma
+; EDIT: input V: => input M: f16[256, 192]\n input V:
+; EDIT: %sh = cast %s => %m = ld.global M[i0 * 128 + consumer * 64 + i, t * 64 + j] vec 2 : f16[i: 64, j: 64] #s\n%mf = cast %m : f32[i: 64, j: 64] #s\n%sm = add %s, %mf : f32[i: 64, j: 64] #s\n%sh = cast %sm
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 1}}
+; RUN: stage-loads
+; UNCHANGED
+
+; CASE: a barrier of all threads, which keeps producers out
+; INPUT: chained.ma
+; EDIT: input V: => input M: f16[256, 192]\n input V:
+; EDIT: %sh = cast %s => %m = ld.global M[i0 * 128 + consumer * 64 + i, t * 64 + j] vec 2 : f16[i: 64, j: 64] #s\n%mf = cast %m : f32[i: 64, j: 64] #s\n%sm = add %s, %mf : f32[i: 64, j: 64] #s\n%sh = cast %sm
+; EDIT: %sm = add => barrier\n%sm = add
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2}}
+; RUN: stage-loads
+; UNCHANGED
+
+; CASE: a schedule without producers
+; INPUT: chained.ma
+; EDIT: input V: => input M: f16[256, 192]\n input V:
+; EDIT: %sh = cast %s => %m = ld.global M[i0 * 128 + consumer * 64 + i, t * 64 + j] vec 2 : f16[i: 64, j: 64] #s\n%mf = cast %m : f32[i: 64, j: 64] #s\n%sm = add %s, %mf : f32[i: 64, j: 64] #s\n%sh = cast %sm
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2, "warp_specialised": false}}
+; RUN: stage-loads
+; UNCHANGED

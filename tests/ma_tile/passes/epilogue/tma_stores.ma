@@ -228,3 +228,11 @@
 ; CHECK: smem out_C : f16[j: 64, k: 64]
 ; CHECK: smem out0_C : f16[i: 64, j: 64]
 ; CHECK: tma.store out0_C[consumer]
+
+; CASE: an axis of one element beside rows and columns
+; INPUT: product.ma
+; EDIT: st.global C[i0 * 128 + consumer * 64 + i, j0 * 64 + j], %c => %one = const 1.0 : f32[u: 1, i: 64, j: 64] #acc\n%d = mul %c, %one : f32[u: 1, i: 64, j: 64] #acc\nst.global C[i0 * 128 + consumer * 64 + i, j0 * 64 + j], %d
+; PLAN: {"mapping": {"engine": "warpgroup", "epilogue": "tma"}}
+; RUN: tma-stores
+; COMPLETE: allocate-shared, synchronize
+; CHECK: tma.store out_C[consumer]

@@ -202,7 +202,7 @@ module product target sm_80 {
 ; CHECK: barrier
 ; CHECK-NEXT: st.shared
 
-; CASE: the last iteration of a chain of loops copies nothing, whichever loop has it, and whether there is one
+; CASE: the last iteration of a chain of loops copies nothing, whichever loop has it, whether there is one, and what loops are in it
 ; RUN: synchronize
 ; ARCH: sm_80
 ; AGAIN
@@ -232,7 +232,11 @@ module product target sm_80 {
       }
       cp.commit
       %next = mma m16n8k16.f16 smem s_a[(t - part * 2) % 2] swizzle 32, smem s_b[(t - part * 2) % 2] swizzle 32 + %acc over k : f32[i: 32, n: 16] #acc_i_n
-      yield %next
+      %same = for again in 0..2 carry(%x = %next) {
+        %y = max %x, %x : f32[i: 32, n: 16] #acc_i_n
+        yield %y
+      }
+      yield %same
     }
     %c = for t in min(part * 2 + 1, 4)..min(part * 2 + 2, 4) chain c0 carry(%acc_1 = %b) {
       if t + 2 <= min(part * 2 + 2, 4) {
@@ -241,14 +245,18 @@ module product target sm_80 {
       }
       cp.commit
       %next_1 = mma m16n8k16.f16 smem s_a[(t - part * 2) % 2] swizzle 32, smem s_b[(t - part * 2) % 2] swizzle 32 + %acc_1 over k : f32[i: 32, n: 16] #acc_i_n
-      yield %next_1
+      %same_1 = for again_1 in 0..2 carry(%x_1 = %next_1) {
+        %y_1 = max %x_1, %x_1 : f32[i: 32, n: 16] #acc_i_n
+        yield %y_1
+      }
+      yield %same_1
     }
     st.shared out_C[0], %c vec 2
     %c_rows = ld.shared out_C[0] vec 4 : f32[i: 32, n: 16] #n_i
     st.global C[part * 32 + i, n], %c_rows vec 4
   }
 }
-; CHECK: yield %next_1
+; CHECK: yield %same_1
 ; CHECK-NOT: cp.wait
 ; CHECK: barrier
 ; CHECK-NEXT: st.shared
@@ -856,3 +864,54 @@ module t target sm_90a {
 ; CHECK: st.shared s
 ; CHECK-NEXT: {{^ *barrier$}}
 ; CHECK-NEXT: ld.shared s
+
+; CASE: a loop of one iteration has its barrier where it reads
+; RUN: synchronize
+; ARCH: sm_80
+module parts target sm_80 {
+  input A: f32[16, 32]
+  output C: f32[16, 32]
+  kernel parts grid 1 warps 2 min_blocks 1 {
+    layout #half = reg(j:4x1, i:2x8) lane(j:8x4, i:4x1) warp(i:2x4)
+    layout #rows = reg(i:8x2) lane(j:32x1) warp(i:2x1)
+    smem s : f32[i: 16, j: 32] stages 1 swizzle 0 pad 0 @ 0
+    %a = ld.global A[i, j] vec 4 : f32[i: 16, j: 32] #half
+    st.shared s[0], %a vec 4
+    %zero = const 0.0 : f32[i: 16, j: 32] #rows
+    %sum = for t in 0..1 carry(%acc = %zero) {
+      %c = ld.shared s[0] vec 1 : f32[i: 16, j: 32] #rows
+      %next = add %acc, %c : f32[i: 16, j: 32] #rows
+      yield %next
+    }
+    st.global C[i, j], %sum vec 1
+  }
+}
+; CHECK: for t in 0..1
+; CHECK-NEXT: barrier
+; CHECK-NEXT: ld.shared s[0]
+
+; CASE: a loop of two iterations has it in front, once
+; RUN: synchronize
+; ARCH: sm_80
+module parts target sm_80 {
+  input A: f32[16, 32]
+  output C: f32[16, 32]
+  kernel parts grid 1 warps 2 min_blocks 1 {
+    layout #half = reg(j:4x1, i:2x8) lane(j:8x4, i:4x1) warp(i:2x4)
+    layout #rows = reg(i:8x2) lane(j:32x1) warp(i:2x1)
+    smem s : f32[i: 16, j: 32] stages 1 swizzle 0 pad 0 @ 0
+    %a = ld.global A[i, j] vec 4 : f32[i: 16, j: 32] #half
+    st.shared s[0], %a vec 4
+    %zero = const 0.0 : f32[i: 16, j: 32] #rows
+    %sum = for t in 0..2 carry(%acc = %zero) {
+      %c = ld.shared s[0] vec 1 : f32[i: 16, j: 32] #rows
+      %next = add %acc, %c : f32[i: 16, j: 32] #rows
+      yield %next
+    }
+    st.global C[i, j], %sum vec 1
+  }
+}
+; CHECK: barrier
+; CHECK-NEXT: for t in 0..2
+; CHECK-NEXT: ld.shared s[0]
+; CHECK-NOT: barrier

@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 
 from nautilus.ma_tile.interp.module import InterpError, run_module
-from nautilus.ma_tile.ir.ops import Barrier, MemModule, RolesOp, walk_ops
-from nautilus.ma_tile.passes.finalise.elide_waits import ElideWaits
+from nautilus.ma_tile.ir.ops import (
+    Barrier,
+    MatrixStore,
+    MemModule,
+    MemOp,
+    RolesOp,
+    TmaCommit,
+    TmaStore,
+    TmaWait,
+    walk_ops,
+)
+from nautilus.ma_tile.passes.finalise.elide_waits import ElideWaits, _stores
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
@@ -91,3 +101,23 @@ def test_a_barrier_that_another_one_repeats() -> None:
     alike = module(*(store.format(n=0).replace("%h0", f"%h{n}").replace("Y0", f"Y{n}") for n in range(2)), stages=1)
     assert ElideWaits().apply(alike) == alike  # each read of the stage stands before the next write
     assert not any(isinstance(op, Barrier) and op.threads is None for op in walk_ops(alike.kernels[0].body))
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("w s c w", "s c w"),  # nothing is stored before
+        ("s c w w b m s c w", "s c w b m s c w"),
+        ("s c w w m s c w", "s c w w m s c w"),  # no barrier tells the other threads
+        ("s c w b w", "s c b w"),
+        ("s c w m w", "s c w m w"),
+        ("s c c w", "s c w"),  # a group that nothing awaits alone
+        ("s c w c w", "s c w"),
+    ],
+)
+def test_waits_for_stores_that_change_nothing(body: str, left: str) -> None:
+    kinds = {"w": TmaWait, "c": TmaCommit, "b": Barrier, "s": TmaStore, "m": MatrixStore}
+    every = list(walk_ops(module(STORE.format(n=0), stages=1).kernels[0].body))
+    ops: dict[str, MemOp] = {k: next(op for op in every if type(op) is kind) for k, kind in kinds.items()}
+    letters = {id(op): k for k, op in ops.items()}
+    assert " ".join(letters[id(op)] for op in _stores(tuple(ops[k] for k in body.split()))) == left

@@ -135,6 +135,13 @@
 ; RUN: combine-in-cluster
 ; ERROR: kernel part: kernel whole has roles or mbarriers
 
+; CASE: refused: an mbarrier
+; INPUT: sums_alike.ma
+; EDIT: \n    %t = ld.global => \n    mbar full stages 1 arrivals 1 @ 0\n    %t = ld.global
+; PLAN: part {"mapping": {"engine": "warp", "cluster": 4}}
+; RUN: combine-in-cluster
+; ERROR: kernel part: kernel whole has roles or mbarriers
+
 ; CASE: refused: warps
 ; INPUT: sums.ma
 ; PLAN: part {"mapping": {"engine": "warp", "cluster": 4}}

@@ -197,3 +197,9 @@
 ; EDIT: %w = div %of1 => %w1 = add %of1, %w0 : f32[i: 64, d: 64] #o\n%w = div %w1
 ; RUN: pipeline-mma
 ; UNCHANGED
+
+; CASE: a second loop that goes on with another result of the first one
+; INPUT: rescaled_two_loops.ma
+; EDIT: %l_1 = %lf0 => %l_1 = %mf0
+; RUN: pipeline-mma
+; UNCHANGED

@@ -115,3 +115,99 @@ module t target sm_90a {
     }
   }
 }
+
+; CASE: one warp of a multiprocessor has eight stages outstanding
+; RUN: copy-steps
+module t target sm_90a {
+  input A: f32[64, 4224]
+  input B: f32[64, 4224]
+  input C: f32[64, 4224]
+  input D: f32[64, 4224]
+  output Y: f32[64, 4224]
+  kernel k grid 132 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %zero = const 0.0 : f32[i: 32] #i
+    %last = for t in 0..64 carry(%h = %zero) {
+      %a = ld.global A[t, block * 32 + i] vec 1 : f32[i: 32] #i
+      %b = ld.global B[t, block * 32 + i] vec 1 : f32[i: 32] #i
+      %c = ld.global C[t, block * 32 + i] vec 1 : f32[i: 32] #i
+      %d = ld.global D[t, block * 32 + i] vec 1 : f32[i: 32] #i
+      %n0 = add %h, %a : f32[i: 32] #i
+      %n1 = add %n0, %b : f32[i: 32] #i
+      %n2 = add %n1, %c : f32[i: 32] #i
+      %n3 = add %n2, %d : f32[i: 32] #i
+      st.global Y[t, block * 32 + i], %n3 vec 1
+      yield %n3
+    }
+  }
+}
+; CHECK: smem steps_A : f32[v: 16, i: 32] stages 8
+
+; CASE: two warps of a multiprocessor have half of the outstanding bytes each
+; RUN: copy-steps
+module t target sm_90a {
+  input A: f32[64, 4256]
+  input B: f32[64, 4256]
+  input C: f32[64, 4256]
+  input D: f32[64, 4256]
+  output Y: f32[64, 4256]
+  kernel k grid 133 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %zero = const 0.0 : f32[i: 32] #i
+    %last = for t in 0..64 carry(%h = %zero) {
+      %a = ld.global A[t, block * 32 + i] vec 1 : f32[i: 32] #i
+      %b = ld.global B[t, block * 32 + i] vec 1 : f32[i: 32] #i
+      %c = ld.global C[t, block * 32 + i] vec 1 : f32[i: 32] #i
+      %d = ld.global D[t, block * 32 + i] vec 1 : f32[i: 32] #i
+      %n0 = add %h, %a : f32[i: 32] #i
+      %n1 = add %n0, %b : f32[i: 32] #i
+      %n2 = add %n1, %c : f32[i: 32] #i
+      %n3 = add %n2, %d : f32[i: 32] #i
+      st.global Y[t, block * 32 + i], %n3 vec 1
+      yield %n3
+    }
+  }
+}
+; CHECK: smem steps_A : f32[v: 16, i: 32] stages 4
+
+; CASE: four warps of a multiprocessor still copy
+; RUN: copy-steps
+module t target sm_90a {
+  input A: f32[64, 16896]
+  input B: f32[64, 16896]
+  output Y: f32[64, 16896]
+  kernel k grid 528 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %zero = const 0.0 : f32[i: 32] #i
+    %last = for t in 0..64 carry(%h = %zero) {
+      %a = ld.global A[t, block * 32 + i] vec 1 : f32[i: 32] #i
+      %b = ld.global B[t, block * 32 + i] vec 1 : f32[i: 32] #i
+      %n0 = add %h, %a : f32[i: 32] #i
+      %n1 = add %n0, %b : f32[i: 32] #i
+      st.global Y[t, block * 32 + i], %n1 vec 1
+      yield %n1
+    }
+  }
+}
+; CHECK: smem steps_A : f32[v: 16, i: 32] stages 4
+
+; CASE: five warps of a multiprocessor have enough loads outstanding
+; RUN: copy-steps
+; UNCHANGED
+module t target sm_90a {
+  input A: f32[64, 16928]
+  input B: f32[64, 16928]
+  output Y: f32[64, 16928]
+  kernel k grid 529 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %zero = const 0.0 : f32[i: 32] #i
+    %last = for t in 0..64 carry(%h = %zero) {
+      %a = ld.global A[t, block * 32 + i] vec 1 : f32[i: 32] #i
+      %b = ld.global B[t, block * 32 + i] vec 1 : f32[i: 32] #i
+      %n0 = add %h, %a : f32[i: 32] #i
+      %n1 = add %n0, %b : f32[i: 32] #i
+      st.global Y[t, block * 32 + i], %n1 vec 1
+      yield %n1
+    }
+  }
+}

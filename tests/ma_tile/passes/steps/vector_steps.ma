@@ -172,3 +172,41 @@ module t target sm_90a {
 ; CHECK: %x_steps = ld.global X[block * 32 + i, t * 4 + v] vec 4 : bool[i: 32, v: 4] #i_v
 ; CHECK: %w_s0_zero = const false
 ; CHECK: st.global Y[block * 32 + i, t * 4 + v], %n_steps vec 4
+
+; CASE: elements of earlier steps, in rows of whole vectors
+; RUN: vector-steps {"steps": 8}
+; COMPLETE:
+module t target sm_90a {
+  input X: f32[32, 32]
+  output Y: f32[36, 32]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %zero = const 0.0 : f32[i: 32] #i
+    %last = for t in 0..36 carry(%h = %zero) {
+      %x = ld.global X[i, t - 4] where t >= 4 vec 1 : f32[i: 32] #i
+      %n = add %h, %x : f32[i: 32] #i
+      st.global Y[t, i], %n vec 1
+      yield %n
+    }
+  }
+}
+; CHECK: ld.global X[i, t * 8 + v] vec 4
+
+; CASE: vectors are so short that the last one of a row ends with it
+; RUN: vector-steps {"steps": 8}
+; COMPLETE:
+module t target sm_90a {
+  input X: f32[32, 28]
+  output Y: f32[32, 32]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %zero = const 0.0 : f32[i: 32] #i
+    %last = for t in 0..32 carry(%h = %zero) {
+      %x = ld.global X[i, t - 4] where t >= 4 vec 1 : f32[i: 32] #i
+      %n = add %h, %x : f32[i: 32] #i
+      st.global Y[t, i], %n vec 1
+      yield %n
+    }
+  }
+}
+; CHECK: ld.global X[i, t * 4 + v - 4] where t >= 1 vec 4

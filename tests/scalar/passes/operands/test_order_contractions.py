@@ -12,13 +12,15 @@ from nautilus.check.certificates.rules import check
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
+from nautilus.scalar.analysis.contractions.terms import terms
 from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline
-from nautilus.scalar.passes.operands.order_contractions import OrderContractions
+from nautilus.scalar.passes.operands.order_contractions import OrderContractions, fenced
 from nautilus.scalar.passes.simplify import Simplify
+from nautilus.scalar.rewriting import find_defs
 from nautilus.targets.rates import machine
 from tests.scalar.expect import expect, sound
 from tests.scalar.programs.specs import agree, random_inputs
@@ -193,6 +195,38 @@ def test_a_bounded_factor_may_enter() -> None:
 )
 def test_left_alone(body: str) -> None:
     assert ordered(body) is None
+
+
+def test_more_terms_than_are_tried_stay() -> None:
+    for count, known in ((8, True), (9, False)):
+        value = " + ".join(f"A[i, k] * B[k, j] * {n}" for n in range(2, 2 + count))
+        body = f"output y: f32[M]\ny[i] = sum[k, j]({value})\n"
+        defs = find_defs(ready(load_text(HEAD + body)))
+        assert (terms(defs["y"], defs, lambda _: False) is not None) is known
+    assert ordered(body) is None
+
+
+@pytest.mark.parametrize(
+    ("promise", "value", "inputs"),
+    [
+        ("abs(X[i, k]) < inf", "Y[i, j] * v[j]", ("v",)),
+        ("abs(v[j]) < inf", "Y[i, j] * w[j]", ("w",)),
+        ("abs(v[j]) < inf", "Y[i, j] * v[j]", None),
+        ("abs(v[j]) < inf", "Y[i, j] * n[j]", None),
+    ],
+)
+def test_inputs_whose_promise_would_make_a_sum_faster(promise: str, value: str, inputs: tuple[str, ...] | None) -> None:
+    spec = load_text(f"""
+dim M = 2048, K = 768, N = 512
+input X: f32[M, K], W: f32[N, K], v: f32[N], w: f32[N], n: i8[N]
+output y: f32[M], U: f32
+assume {promise}
+Y[i, j] = sum[k](X[i, k] * W[j, k])
+y[i] = sum[j]({value})
+U = v[0] + w[0] + n[0]
+""")
+    found = fenced(Simplify().apply(Inline().apply(lower(spec))), spec)
+    assert [(f.name, f.inputs) for f in found] == ([] if inputs is None else [("y", inputs)])
 
 
 def test_a_small_gain_is_none() -> None:

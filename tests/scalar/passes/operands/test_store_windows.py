@@ -12,7 +12,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.axes.split_residues import SplitResidues
 from nautilus.scalar.passes.operands import store_windows
-from nautilus.scalar.passes.operands.store_windows import StoreWindows
+from nautilus.scalar.passes.operands.store_windows import StoreWindows, _is_read_once, convolution, group_of
 from nautilus.scalar.rewriting import find_defs
 from nautilus.scalar.verify import verify
 from nautilus.targets import window_rates
@@ -190,3 +190,47 @@ def test_every_division_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     for choice in choices:
         after = store_windows.with_windows(before, made, choice)
         np.testing.assert_array_equal(interp.run_program(after, given)["Y"], want)
+
+
+@pytest.mark.parametrize(
+    ("value", "side", "rows", "column"),
+    [
+        ("sum[r](A[2 * x + r] * G[2 * y + r])", 0, "x", "y"),
+        ("sum[r](G[2 * y + r] * A[2 * x + r])", 0, "y", "x"),
+        ("sum[r](A[2 * x + r] * W[y, r])", 0, "x", "y"),
+        ("sum[r](W[y, r] * A[2 * x + r])", 1, "x", "y"),
+    ],
+)
+def test_the_operand_that_is_read_in_windows(value: str, side: int, rows: str, column: str) -> None:
+    text = "dim N = 9, M = 8, R = 3\ninput A: f32[21], G: f32[19], W: f32[M, R]\noutput Y: f32[N, M], U: f32\n"
+    program = lower(load_text(f"{text}Y[x, y] = {value.replace('[r]', '[r: R]')}\nU = A[0] + G[0] + W[0, 0]\n"))
+    found = convolution(program, find_defs(program)["Y"], True)
+    assert found is not None
+    assert (found.side, [a.name for a in found.rows], found.column.name) == (side, [rows], column)
+
+
+def test_groups_are_those_of_factors() -> None:
+    text = "dim B = 2, C = 4, K = 8\ninput X: f32[B, K // 4, C], F: f32[K, C]\noutput Y: f32[B, K]\n"
+    for op, group in (("*", 4), ("-", None), ("/", None)):
+        plan = group_of(lower(load_text(f"{text}Y[b, k] = sum[c](X[b, k // 4, c] {op} F[k, c])\n")), "Y")
+        assert (None if plan is None else plan.size) == group
+
+
+def test_what_one_definition_alone_reads_once() -> None:
+    program = lower(
+        load_text("""
+dim N = 8
+input X: f32[N]
+output Y: f32[N], Z: f32[N], U: f32[N]
+once[i: N] = X[i] * 2
+both[i: N] = X[i] * 3
+twice[i: N] = X[i] * 4
+part[i: N] = sum[j: N | j <= i](X[j])
+Y[i] = once[i] + both[i] + part[i]
+Z[i] = both[i] + twice[i] * twice[N - 1 - i]
+U[i] = X[i]
+""")
+    )
+    found = find_defs(program)
+    read = {n: _is_read_once(program, found[n]) for n in ("once", "both", "twice", "part", "U")}
+    assert read == {"once": True, "both": False, "twice": False, "part": False, "U": False}
