@@ -448,3 +448,31 @@ def test_errors_go_on_as_powers_or_exponentials_of_the_steps() -> None:
     assert _continued([(32, 5e-7), (64, 1e-6), (128, 2e-6)], 1024) == pytest.approx(1.6e-5)  # linear
     assert _continued([(32, 1e-6), (64, 1e-6), (128, 1e-6)], 512) == pytest.approx(2e-6)  # at least the square root
     assert _continued([(5, 1e-7), (10, 1e-6), (20, 1e-3)], 30) == pytest.approx(1.0)  # a thousandfold every ten steps
+
+
+@pytest.mark.parametrize("weight", [0.1, 0.3])
+def test_roundings_that_do_not_average_out_are_in_the_bound(weight: float) -> None:
+    """A fused multiply-add rounds ``u + 0.1 * x`` in one direction where ``x`` is five units in the last place."""
+    text = f"""dim B = 4, N = 200, T = 200
+    input x: f32[B, N]
+    output y: f32[B, N]
+    recur u[b: B, t: T, i: N] = x[b, i] if t == 0 else (
+        u[b, t - 1, i] + {weight} * ((u[b, t - 1, i - 1] if i > 0 else 0) - 2 * u[b, t - 1, i]
+                                     + (u[b, t - 1, i + 1] if i < N - 1 else 0)))
+    y[b, i] = u[b, T - 1, i]
+    """
+    spec = load_text(text)
+    x = np.random.default_rng(0).standard_normal((4, 200)).astype(F)
+
+    def steps(u: Array, c: float, nearest: bool) -> Array:
+        for _ in range(199):
+            left, right = np.zeros_like(u), np.zeros_like(u)
+            left[:, 1:], right[:, :-1] = u[:, :-1], u[:, 1:]
+            made = np.float64(c) * ((left - 2 * u) + right) + np.float64(1.0) * u
+            u = made.astype(F) if nearest else made
+        return u
+
+    fused, exact = steps(x, float(F(weight)), True), steps(x.astype(np.float64), weight, False)
+    error = float(relative(fused.astype(np.float64), exact, float(np.linalg.norm(exact))))
+    (bound,) = stated(spec, "fast").values()
+    assert error < bound.relative < 8 * error
