@@ -87,7 +87,7 @@ def _places(k: Kernel, name: str, axis: int) -> list[Expr]:
 
 
 def _distance(apart: Linear, slope: int) -> int | None:
-    """How many steps before the one that stores a position the other one is, ``apart`` from it; None: unknown or after."""
+    """How many steps earlier a position ``apart`` from that of a step is stored; None: not known, or later."""
     steps = apart.const * slope
     return None if apart.terms or steps < 0 else steps
 

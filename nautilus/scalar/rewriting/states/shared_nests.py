@@ -2,12 +2,14 @@
 
 A stencil has a state in memory and no independent axis, so that one block would compute all of it::
 
-    seq t in 0..100, i in 0..1024, j0 in 0..8 {tile j in 0..128 {u[t, i, j0 * 128 + j] = u[t - 1, i - 1, j0 * 128 + j] ...}}
+    seq t in 0..100, i in 0..1024, j0 in 0..8 {
+      tile j in 0..128 {u[t, i, j0 * 128 + j] = u[t - 1, i - 1, j0 * 128 + j] + ...}}
 
 The iterations of a nest are those of its longest loop, or of all of its loops where that one has too few.  Each member
 ``m`` of a team of ``n`` blocks (``scalar.ir.Kernel.team``) has every ``n``-th of them::
 
-    grid m in 0..132 {seq t in 0..100, i in 0..8, j0 in 0..8 {tile j in 0..128 {u[t, i * 132 + m, ...] = ... where i * 132 + m < 1024}}}
+    grid m in 0..132 {seq t in 0..100, i in 0..8, j0 in 0..8 {
+      tile j in 0..128 {u[t, i * 132 + m, ...] = ... where i * 132 + m < 1024}}}
 
 The first member has a nest without such loops, as that of a sum over all of the state.  The blocks of a team wait for
 each other where one reads what another has stored.
