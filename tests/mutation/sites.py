@@ -198,6 +198,16 @@ def function_lines(text: str) -> frozenset[int]:
     return frozenset(line for b in bodies for line in range(b[0].lineno, (b[-1].end_lineno or 0) + 1))
 
 
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """The statements of ``tree``, nested ones too; expressions, which are most of its nodes, are not visited."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            todo += getattr(node, part, ())
+
+
 @cache
 def imports() -> dict[str, frozenset[str]]:
     """By source file, the source files that it imports."""
@@ -205,7 +215,7 @@ def imports() -> dict[str, frozenset[str]]:
     out = {}
     for file in files:
         names = set[str]()
-        for node in ast.walk(ast.parse((ROOT / file).read_text("utf-8"))):
+        for node in statements(ast.parse((ROOT / file).read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 names |= {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
             elif isinstance(node, ast.Import):

@@ -14,6 +14,7 @@ _ROLE = re.compile(r":(?:func|class|data|meth|attr):`~?\.*([\w.]+)`")
 _MODULE = re.compile(r":mod:`~?\.*([\w.]+)`")
 _MEMBER = re.compile(r"``([A-Z]\w+)\.(\w+)``")
 _LIBRARY = {"ctypes", "json"}
+_LEAVES = (ast.expr_context, ast.operator, ast.cmpop, ast.Constant)  # half of all nodes, which define nothing
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def known() -> Known:
             if name := bound(node):
                 for names in inside:
                     names.add(name)
-            todo += ((child, inside) for child in ast.iter_child_nodes(node))
+            todo += ((child, inside) for child in ast.iter_child_nodes(node) if not isinstance(child, _LEAVES))
     return found
 
 

@@ -330,12 +330,12 @@ s = sum[a, b, d](X[a, b, d] * Z[b, d]) + sum[c, d](Y[c, d])
 
 
 def test_whole_vectors_are_asked_for_first() -> None:
-    given = request(PLAIN_ROWS)
+    given = request(PLAIN_ROWS.replace("M = runtime", "M = 4096"))
     found = find(given, compile_file(given), compile_variant)
     assert found is not None and isinstance(found.dispatch, Divided) and found.dispatch.divisors == (("N", 8),)
-    odd, whole = (found.sized[chosen(found.dispatch, {"M": 4096, "N": n})] for n in (8191, 8192))
-    assert [f.multiple for f in odd.assumed] == [1] and 8 in {f.multiple for f in whole.assumed}
-    seconds = [estimate(at_sizes(v.module, {"M": 4096, "N": 8192}), "sm_90a").seconds for v in (odd, whole)]
+    odd, whole = (found.sized[chosen(found.dispatch, {"N": n})] for n in (8191, 8192))
+    assert {f.multiple for f in odd.assumed} <= {1} and 8 in {f.multiple for f in whole.assumed}
+    seconds = [estimate(at_sizes(v.module, {"N": 8192}), "sm_90a").seconds for v in (odd, whole)]
     assert seconds[1] < seconds[0]
 
 
