@@ -131,8 +131,7 @@ def collect(
     weight |= {x: weight.get(x, 0) + n * (1 if dots or repeated.keys() - {x} else _STORES) for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
-    own = {a.name: a.size for a in kernel.axes if a.name in shifts & reduced and a.name in vec}  # of one thread
-    sliding |= own.keys()
+    sliding |= (own := {a.name: a.size for a in kernel.axes if a.name in shifts & reduced and a.name in vec}).keys()
     return LayoutCost(
         weight, _held(vec, sliding, windows, vector_bytes // WORD, bool(shifts)) | own, loaded, _tiles(kernel, dots),
         _keyed(kernel, refs), frozenset(words), _costly(kernel), _sharing(kernel, buffers, refs, reduced),
