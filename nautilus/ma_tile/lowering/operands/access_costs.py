@@ -120,8 +120,7 @@ def collect(
         width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
         if axis in reduced | shifts and width < dict(zip(type_.names, type_.shape, strict=True))[axis]:
             kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced | shifts])
-            windows |= set() if kept is None else {kept}
-            axis = kept or axis
+            windows, axis = windows | ({kept} if kept else set()), kept or axis
         words |= {axis} if isinstance(op, LoadOp) and not dots and buffer.dtype.is_float8 and width >= WORD else set()
         moved = stores if isinstance(op, StoreOp) else weight
         moved[axis] = moved.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
@@ -132,13 +131,11 @@ def collect(
     weight |= {x: weight.get(x, 0) + n * (1 if dots or repeated.keys() - {x} else _STORES) for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
-    groups = {a.name: a.size for a in kernel.axes if a.name in shifts & reduced and a.name in vec}
+    sliding |= (own := {a.name: a.size for a in kernel.axes if a.name in shifts & reduced and a.name in vec}).keys()
     return LayoutCost(
-        weight, vec | _held(vec, sliding, windows, vector_bytes // WORD, bool(shifts)) | groups, loaded,
-        _tiles(kernel, dots),
+        weight, _held(vec, sliding, windows, vector_bytes // WORD, bool(shifts)) | own, loaded, _tiles(kernel, dots),
         _keyed(kernel, refs), frozenset(words), _costly(kernel), _sharing(kernel, buffers, refs, reduced),
-        SHARED if shared else 32, _terms(kernel, reduced) if shared else frozenset(),
-        frozenset(sliding | groups.keys()), shifts,
+        SHARED if shared else 32, _terms(kernel, reduced) if shared else frozenset(), frozenset(sliding), shifts,
     )  # fmt: skip
 
 
@@ -154,12 +151,12 @@ def _widest(kernel: TileKernel, axis: str | None, vector_bytes: int) -> int:
 def _held(
     vec: Mapping[str, int], sliding: Collection[str], windows: Collection[str], held: int, shifts: bool
 ) -> dict[str, int]:
-    """Neighbouring windows of a thread along the axes ``sliding``, up to ``held``.
+    """``vec`` with the neighbouring windows of a thread along the axes ``sliding``, up to ``held``.
 
     ``windows``: those without vectors; ``shifts``: a thread has the results of all displacements at each position.
     """
     found = {x: min(held, MOST_SLIDING) for x in vec if x in sliding and x in windows}
-    return found | ({x: min(held, n) for x, n in vec.items() if x in sliding} if shifts else {})
+    return {**vec, **found, **({x: min(held, n) for x, n in vec.items() if x in sliding} if shifts else {})}
 
 
 def _tiles(kernel: TileKernel, dots: Mapping[str, DotPlan]) -> tuple[tuple[str, ...], ...]:
