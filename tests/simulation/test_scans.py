@@ -63,6 +63,11 @@ CASES = {
         "M = 130, N = 20", "M, N", "f32", "f32",
         "recur Y[j, i] = X[j, i] + (Y[j - 1, i] if j > 0 else 0) - (Y[j - 2, i] if j > 1 else 0)",
     ),
+    "columns with a running maximum, which is read at the step before": (
+        "M = 75, N = 33", "M, N", "f32", "f32",
+        "recur {\n  K[j, i] = max(X[j, i], K[j - 1, i]) if j > 0 else X[0, i]\n"
+        "  Y[j, i] = X[j, i] + ((Y[j - 1, i] if K[j - 1, i] == K[j, i] else -Y[j - 1, i]) if j > 0 else 0)\n}",
+    ),
     "states of columns with a matrix of each step, from the end": (
         "M = 75, N = 33", "M, N", "f32", "f32",
         "recur {\n  Y[j, i] = X[j, i] + ((Z[j + 1, i] if X[j, i] > 3 else -Z[j + 1, i]) if j < M - 1 else 0)\n"
@@ -81,7 +86,7 @@ def test_scans(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(scan_tile, "ELEMENTS", 512)  # several tiles of few steps
     sizes, shape, given, out, body = CASES[name]
     text = f"dim {sizes}\ninput X: {given}[{shape}]\noutput Y: {out}[{shape}]\n{body}\n"
-    unpriced = frozenset({"scan-tiles"})
+    unpriced = frozenset({"scan-tiles", "scan-recurrences"} if "step before" in name else {"scan-tiles"})
     case = prepare(Request(Path("given.naut"), "sm_90a", text=text, unpriced=unpriced), integers=True)
     assert any(isinstance(op, ScanOp) for op in walk_ops(case.module.kernels[0].body))
     number = list(CASES).index(name)

@@ -299,7 +299,7 @@ class _Emitter:
         scan = Update(before, op, here, Load(own, (*here[:-1], Var(u)), dtype, span), ordered, span)
         over = Loop(u, integer(0), integer(self.tile), Kind.TILE_RED, (scan,), span)
         both = Op(x.joins, tuple(Load(n, here, dtype, span) for n in (before, own)), dtype)
-        made = [Store(own, here, rest, None, span), Store(before, here, first, None, span), over]
+        made: list[Stmt] = [Store(own, here, rest, None, span), Store(before, here, first, None, span), over]
         return [self.tiled(s, False) for s in (*made, Store(target, here, both, None, span))]
 
     def shown(self, e: Expr) -> Expr:
