@@ -141,7 +141,7 @@ def plan_of(
     ``grid``: the axes along which all ``defs`` are parallel; ``rest``: the others; ``fast``: the axis that is
     contiguous in memory.
     """
-    wide = fast in grid and extents[fast] >= FEW_COLUMNS
+    wide = fast is not None and fast in grid and extents[fast] >= FEW_COLUMNS
     found = shared_segments(defs, LONGEST_WIDE if wide else LONGEST)
     held = [[a.name for a in d.axes if a.name in rest] for d in defs]
     tiles = None if found is None else tiles_of(found, extents, grid, held, fast)
