@@ -13,9 +13,9 @@ A block with one row of single numbers has steps of :data:`UNEQUAL` times that m
 lengths differ: the longest row of a batch, whose time is that of the kernel, takes less time.  Maxima of 4096 segments
 of 256 terms take 6.2 us on an H200 with steps of 256 and of 512, and 50 and 19 us where lengths follow Zipf's law.
 Where rows of several columns are long and blocks are few, a block has :data:`FEW_ELEMENTS` elements of fewer columns in
-several warps: means of 262,144 rows of 512 elements by 200 keys are predicted at 86 us, with blocks of one warp at 486.
-A row of single numbers has a warp for each :data:`ALONE` terms: rows of 2048 terms of a sparse matrix are predicted at
-113 us with four warps, with one at 235 us.
+several warps: means of 262,144 rows of 512 elements by 200 keys are predicted at 86 us, with blocks of one warp at 486
+(all kernels of such means, the order of the rows included, take 121 us on an H200).  A row of single numbers has a warp
+for each :data:`ALONE` terms: 4096 rows of 2048 terms of a sparse matrix take 35 us with four warps.
 
 A block of one warp with a few thousand elements, of which many share a multiprocessor, hides the latency of positions
 that are read from tensors.  It has up to :data:`COLUMNS` columns; more, in several warps, where there are so many rows
@@ -141,7 +141,7 @@ def plan_of(
     ``grid``: the axes along which all ``defs`` are parallel; ``rest``: the others; ``fast``: the axis that is
     contiguous in memory.
     """
-    wide = fast in grid and extents[fast] >= FEW_COLUMNS
+    wide = fast is not None and fast in grid and extents[fast] >= FEW_COLUMNS
     found = shared_segments(defs, LONGEST_WIDE if wide else LONGEST)
     held = [[a.name for a in d.axes if a.name in rest] for d in defs]
     tiles = None if found is None else tiles_of(found, extents, grid, held, fast)

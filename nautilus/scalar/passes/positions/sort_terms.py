@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
-from functools import reduce
+from functools import partial, reduce
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
@@ -277,12 +277,13 @@ def _order(program: Program, d: Def, s: _Sortable, made: list[Def]) -> _Order:
         place = make("select", valid, ranks.place(start, earlier, known), integer(number))
         return _Order(start.name, row_of(named("place", (rows,), place), Var(r)).name)
     code = named("code", (rows,), make("select", valid, _cast(key(Var(r)), DType.I32), integer(s.elements)))
-    values, row = s.values(digits), Var(r)
+    values = s.values(digits)
+    row: Expr = Var(r)
     for n in range(digits):
         value = calc("mod", calc("floordiv", _read(code, row), values**n), values)
         digit = named("digit", (rows,), value)
         every = Axis(e, values)
-        ranks = _Ranks(named, rows, every, s.chunk(values), lambda at, of=digit: _read(of, at), DType.I32)
+        ranks = _Ranks(named, rows, every, s.chunk(values), partial(_read, digit), DType.I32)
         earlier = ranks.earlier()
         total = calc("add", *(_read(of, integer(ranks.last), Var(x)) for of in (earlier, ranks.count)))
         begin = named("first", (every,), total, Axis(x, values), calc("lt", Var(x), Var(e)))
