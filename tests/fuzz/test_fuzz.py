@@ -28,6 +28,7 @@ SEEDS: dict[str, Sequence[int]] = {
     "ir": range(some(8, 12)),
     "rules": range(4),
     "large-rules": range(some(2, 4)),
+    "full-sizes": (2,),  # reductions of few blocks: others compile for longer
     "printed": (1, 2),  # chains and products; those of the language have no tiles in shared memory
     "rearrangements": range(4),
     "large-rearrangements": range(some(2, 4)),

@@ -235,9 +235,8 @@ def st_shared(s: KernelScope, op: SharedStore) -> None:
     layout = s.use(op.value)
     buffer = _stage_of(s, op.slot, op.value.type, op.start is not None, op.start)
     need_stage_vectors(s, buffer, layout, op.vec)
-    if op.block is not None:
-        ok = s.kernel.cluster > 1 and 0 <= op.block < s.kernel.cluster
-        s.need(ok, "stores go to a block of the cluster", f"block {op.block} of {s.kernel.cluster}")
+    ok = op.block is None or (s.kernel.cluster > 1 and 0 <= op.block < s.kernel.cluster)
+    s.need(ok, "stores go to a block of the cluster", f"block {op.block} of {s.kernel.cluster}")
 
 
 def cp_async(s: KernelScope, op: AsyncCopy) -> None:
@@ -357,8 +356,8 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
         else:
             buffer = s.smem[x.buffer]
             row = buffer.axes[-1].size * buffer.dtype.bytes + buffer.pad
-            access = {1: 4, 2: 16}.get(buffer.dtype.bytes, 1)  # bytes that a lane reads at once
-            s.need(row % access == 0, f"rows are multiples of {access} bytes", buffer.name)
+            read = {1: 4, 2: 16}.get(buffer.dtype.bytes, 1)
+            s.need(row % read == 0, "rows are multiples of what lanes read", buffer.name)
 
 
 def _of_slice(s: KernelScope, op: MmaOp, layout: FragLayout, slices: set[str]) -> FragLayout:
@@ -453,8 +452,8 @@ def for_op(s: KernelScope, op: ForOp) -> None:
 
 
 def _alike(s: KernelScope, x: Frag, y: Frag) -> None:
-    if x.type.dtype is not y.type.dtype or _axes(x.type) != _axes(y.type) or x.layout != y.layout:
-        s.fail("carried values keep type and layout", f"%{x.name} and %{y.name}")
+    alike = x.type.dtype is y.type.dtype and _axes(x.type) == _axes(y.type) and x.layout == y.layout
+    s.need(alike, "carried values keep type and layout", f"%{x.name} and %{y.name}")
 
 
 def roles(s: KernelScope, op: RolesOp) -> None:

@@ -163,7 +163,7 @@ module plain target sm_80 {
     cp.wait 0
     barrier
     %c = mma fma smem sa[0], smem sb[0] over k : f32[i: 16, j: 16] #acc
-    st.global C[i, j], %c vec 2
+    st.global C[i, j], %c vec 1
   }
 }
 ; CHECK-NOT: mma.sync
@@ -192,7 +192,7 @@ module plain target sm_80 {
       cp.wait 0
       barrier
       %c = mma fma smem sa[b], smem sb[b] over k : f32[i: 16, j: 16] #acc
-      st.global C[b, i, j], %c vec 2
+      st.global C[b, i, j], %c vec 1
       yield
     }
   }

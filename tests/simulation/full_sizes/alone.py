@@ -114,8 +114,8 @@ def _with_few_iterations(kernel: MemKernel, cut: Cut) -> MemKernel:
     refuses.
     """
     loops = [op for op in walk_ops(kernel.body) if isinstance(op, ForOp) and isinstance(op.hi, Const)]
-    stages = [s.stages for s in (*kernel.smem, *kernel.mbars, *kernel.pipelines)]
-    step = 2 * lcm(*stages, 1)
+    pipelines = [*(b.stages for b in kernel.mbars), *(c.stages for c in kernel.pipelines)]
+    step = 2 * lcm(*(s.stages for s in kernel.smem), *pipelines, 1)
     most = max((_end(op) for op in loops), default=0)
     less = 0 if cut == "none" else (most - _ITERATIONS) // step * step
     if less <= 0:
