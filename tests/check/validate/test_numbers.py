@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -52,7 +53,7 @@ def truncated(a: int, b: int) -> int:
 
 
 #: what each operation on two integers is in Python
-INTEGERS = {
+INTEGERS: dict[str, Callable[..., int | bool]] = {
     "floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0, "fmod": truncated,
     "pow": lambda a, b: a**b if b >= 0 else (a ** -b if abs(a) == 1 else 0),
     "shift_left": lambda a, b: a << b if b >= 0 else 0,
