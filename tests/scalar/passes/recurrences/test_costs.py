@@ -12,8 +12,8 @@ from nautilus.scalar.analysis.states.linear_states import linear_states
 from nautilus.scalar.analysis.states.recurrences import RATE, form_of
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.recurrences import chunk_matrix_states
-from nautilus.scalar.passes.recurrences.chunk_matrix_states import STEP, ChunkMatrixStates, matrix_recurrence
-from nautilus.scalar.passes.recurrences.chunk_recurrences import times
+from nautilus.scalar.passes.recurrences.chunk_matrix_states import ChunkMatrixStates, matrix_recurrence
+from nautilus.scalar.passes.recurrences.chunk_recurrences import STEP, times
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.recurrences.tile_recurrences import _plan
 from nautilus.scalar.rewriting import find_defs
