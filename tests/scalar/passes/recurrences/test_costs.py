@@ -15,7 +15,7 @@ from nautilus.scalar.passes.recurrences import chunk_matrix_states
 from nautilus.scalar.passes.recurrences.chunk_matrix_states import ChunkMatrixStates, matrix_recurrence
 from nautilus.scalar.passes.recurrences.chunk_recurrences import STEP, times
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
-from nautilus.scalar.passes.recurrences.tile_recurrences import _plan
+from nautilus.scalar.passes.recurrences.tile_recurrences import LANES, _plan
 from nautilus.scalar.rewriting import find_defs
 from nautilus.scalar.rewriting.states.chunks import Found
 from nautilus.targets.memory_rates import LAUNCH
@@ -106,5 +106,5 @@ output Y: f32[A, B]
 Y[a, b] = sum[c, d](X[a, b, c, d])
 """)
     )
-    plan = _plan(find_defs(program)["Y"], (), "t", lanes)
+    plan = _plan(find_defs(program)["Y"], (), "t", lanes, LANES)
     assert {x.name: x.tile for x in plan.axes if x.tile > 1} == tiles
