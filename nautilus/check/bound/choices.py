@@ -30,8 +30,6 @@ class Probe:
     errors do not average out.  ``reals``: only the errors of an interpreter over the reals, which computes in f64.
     ``tie``: a few of the numbers that steps decide about are just above a tie (1) or just below it (-1), or none is
     (0); None: what a few of the steps give is another value instead.
-    ``nearest``: no chosen errors, but each result is the nearest number of its type.  A product that is added at once
-    is not rounded, as a fused multiply-add leaves it.
     """
 
     seed: int
@@ -41,12 +39,11 @@ class Probe:
     regular: bool = False
     reals: bool = False
     tie: int | None = None
-    nearest: bool = False
 
     @property
     def tries_ties(self) -> bool:
         """Whether numbers at ties are among the choice."""
-        return not (self.coherent or self.reals or self.nearest)
+        return not (self.coherent or self.reals)
 
 
 @dataclass(frozen=True)

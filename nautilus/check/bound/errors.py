@@ -64,7 +64,7 @@ from nautilus.check.bound.sums.orders import (
     with_signs_of,
 )
 from nautilus.check.compare import add_relative, spacing
-from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Reduce
 from nautilus.core.expr.products import factors
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.functions.record import Steps
@@ -101,8 +101,6 @@ def run(
             made = evaluator.moved(made, how.combined[d.name])
         if probe.tie and d.name in how.ties.tensors and d.stored.is_float:
             made = evaluator.at_ties(made, how.ties.tensors[d.name], d.name, d.stored)
-        if probe.nearest:
-            return made, round_to(made, d.stored)
         if not d.is_output:
             return made, made
         return made, evaluator.stored(made) if d.stored.is_float else round_to(made, d.stored)
@@ -269,27 +267,11 @@ class Rounding(Evaluator):
         """The value of ``e`` with the error of its own rounding."""
         if is_marked(e):
             return exactly(self, e)
-        if self.probe.nearest:
-            value = super().compute(e)
-            return Value(self.nearest(e, value.array), value.names)
         value = self.rounded(e, super().compute(e))
         if id(e) in self.ties:
             step, name = self.ties[id(e)]
             return Value(self.at_ties(value.array, step, name, e.dtype), value.names)
         return Value(self.at_equal(e, value), value.names) if id(e) in self.orders and isinstance(e, Op) else value
-
-    def nearest(self, e: Expr, x: Array) -> Array:
-        """The values ``x`` of ``e`` as the nearest numbers of the type that computes them."""
-        if not e.dtype.is_float or isinstance(e, Load) or id(e) in self.fused:
-            return x
-        return round_to(x, e.dtype if isinstance(e, Op) and e.op == "cast" else e.dtype.compute)
-
-    @cached_property
-    def fused(self) -> frozenset[int]:
-        """The products that are added at once, one of each sum, by identity."""
-        sums = (n for n in walk(self.d.expr) if isinstance(n, Op) and n.op in ("add", "sub"))
-        products = ([a for a in n.args if isinstance(a, Op) and a.op == "mul"] for n in sums)
-        return frozenset(id(found[0]) for found in products if found)
 
     def at_equal(self, e: Op, value: Value) -> Array:
         """The comparison ``e``, of which rounded numbers that are equal over the reals are all on one side."""

@@ -14,6 +14,7 @@ from nautilus.check.bound.probes import PROBES, kinds
 from nautilus.check.bound.recurrences.dominant import without_dominant
 from nautilus.check.bound.recurrences.excerpt import FIRST, Known
 from nautilus.check.bound.recurrences.follows import Along
+from nautilus.check.bound.roundings.nearest import run_nearest
 from nautilus.check.bound.sampling import wide
 from nautilus.check.bound.sums.gathered import shortened
 from nautilus.check.inputs import InputSet, generate
@@ -138,7 +139,7 @@ def profiles(known: Known, sample: Sample, case: Case) -> list[dict[str, tuple[P
         return run(program, arrays, sample.scalars, {}, how, probe, steps)
 
     values = sample.values if not case.shown else run_spec(program, arrays, sample.scalars, steps=known.steps)
-    later, nearest = moved(PROBES[0], known.steps), moved(Probe(0, nearest=True), known.steps)
+    later, nearest = moved(PROBES[0], known.steps), run_nearest(program, arrays, sample.scalars, known.steps)
     start, ahead = values, later
     last_only = any(known.along[t.name].axis is None for t in small.outputs)  # its first steps are no part of these
     if first < known.steps and last_only:
