@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nautilus.check import device
-from nautilus.check.bound.stated import Bound
+from nautilus.check.bound.bound import Bound
 from nautilus.check.check import Check
 from nautilus.check.input_sets import input_sets
 from nautilus.check.inputs import InputSet, _beyond_reals, _tensor, generate, kinds, validation_inputs

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nautilus.check.bound import stated
+from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.ties import are_equal
 from nautilus.check.bound.errors import Rounding
 from nautilus.check.bound.probes import _distance, kinds
@@ -18,7 +19,6 @@ from nautilus.check.bound.recurrences.follows import Along
 from nautilus.check.bound.recurrences.growth import _figure, _stays
 from nautilus.check.bound.recurrences.profiles import Profile
 from nautilus.check.bound.roundings.in_steps import of_single
-from nautilus.check.bound.stated import Bound
 from nautilus.check.bound.sums.admitted import without
 from nautilus.core.expr.nodes import Load, Op, Reduce
 from nautilus.core.numerics import Array
@@ -74,7 +74,7 @@ def converted(x: Array, target: DType) -> Array:
     """``x`` narrowed, with errors of nothing."""
     probe = SimpleNamespace(reals=False, tie=None)
     run: Any = SimpleNamespace(probe=probe, alike=lambda x, t: 1.0, moved=lambda x, *_: np.array(x))
-    return Rounding.converted(run, cast(Op, Op("narrow", (Load("X", (), DType.F32),), target)), x)
+    return Rounding.converted(run, Op("narrow", (Load("X", (), DType.F32),), target), x)
 
 
 def test_what_is_narrowed_to_nothing_is_zero_and_what_is_too_large_infinite() -> None:

@@ -172,7 +172,12 @@ def test_the_levels_on_both_sides_of_a_step(step: str, monkeypatch: pytest.Monke
     made = read(f"{header}{CERTIFICATE}{certificate.to_json()}\n{text}", record)
     assert isinstance(made, Dumped)
     seen: list[list[Level]] = []
-    monkeypatch.setattr(dumped, "verdicts", lambda pair, *_, **__: seen.append(pair) or [])
+
+    def verdicts(pair: list[Level], *_: object, **__: object) -> list[object]:
+        seen.append(pair)
+        return []
+
+    monkeypatch.setattr(dumped, "verdicts", verdicts)
     list(made._validated(0))
     ((before, after),) = seen
     names = record.stage.step_names
