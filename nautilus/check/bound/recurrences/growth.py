@@ -101,7 +101,7 @@ def _figure(first: Profile, whole: Profile, known: Known, along: Along, unit: fl
 
 def _beside_nearest(errors: Array, whole: Profile) -> float:
     """The factor by which the relative ``errors`` are too small beside those of nearest numbers, 1 at least."""
-    own = relative_errors(whole.errors[1], whole.values)[-len(errors) :]
+    own = relative_errors(np.max(whole.errors[1:], axis=0, initial=0.0), whole.values)[-len(errors) :]
     known = np.isfinite(own) & np.isfinite(errors) & (errors > 0.0)
     return float(np.max(_NEAREST * own[known] / errors[known], initial=1.0))
 
