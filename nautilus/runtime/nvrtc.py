@@ -185,7 +185,7 @@ def refuse_serialised(text: str, log: str, kernels: Mapping[str, str]) -> None:
             reason = f"ptxas serialises wgmma instructions ({m[1]}: {line.strip()})"
             raise AssemblerError(reason, kernel=kernels.get(symbol, symbol))
     for r in resources:
-        if r.spill_stores and "wgmma_" in text[_defined(text, r.kernel) :].partition('extern "C"')[0]:
+        if r.spill_stores and "wgmma_" in text[_defined(text, r.kernel) :].partition("\n}\n")[0]:
             spilled = f"{r.registers} registers, {r.spill_stores} bytes spilled"
             reason = f"ptxas has too few registers for the wgmma instructions ({spilled})"
             raise AssemblerError(reason, kernel=kernels.get(r.kernel, r.kernel))

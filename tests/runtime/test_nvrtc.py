@@ -73,9 +73,13 @@ def test_default_arch_never_fails() -> None:
 PRODUCTS = """
 __device__ __forceinline__ void wgmma_m64n64_f16_ss() { asm volatile("wgmma.mma_async"); }
 extern "C" __global__ void __launch_bounds__(384, 1)
-two__softmax(float* b) { b[0] = 1; }
+two__softmax(float* b) {
+    b[0] = 1;
+}
 extern "C" __global__ void __launch_bounds__(384, 1)
-two__out(float* b) { wgmma_m64n64_f16_ss(); }
+two__out(float* b) {
+    wgmma_m64n64_f16_ss();
+}
 """
 
 
@@ -124,6 +128,8 @@ def test_spills_around_products_are_refused_elsewhere_not() -> None:
     assert error.value.kernel == "out"
     refuse_serialised(PRODUCTS, said("two__softmax", 8) + said("two__out"), KERNELS)
     refuse_serialised(PRODUCTS.replace("wgmma", "mma"), said("two__softmax") + said("two__out", 8), KERNELS)
+    variants = PRODUCTS.replace("    wgmma_m64n64_f16_ss();", "    b[0] = 2;") + PRODUCTS.replace("two__", "other__")
+    refuse_serialised(variants, said("two__out", 8), KERNELS)  # its text ends before the helpers of the next variant
 
 
 @pytest.fixture
