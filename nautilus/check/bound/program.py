@@ -49,6 +49,7 @@ from nautilus.scalar.passes.positions.flatten_blocks import FlattenBlocks
 from nautilus.scalar.passes.positions.restrict_results import RestrictResults
 from nautilus.scalar.passes.positions.solve_equations import SolveEquations
 from nautilus.scalar.passes.recurrences.recur_scans import RecurScans
+from nautilus.scalar.passes.references.running_moments import RunningMoments
 from nautilus.scalar.passes.references.split_references import SplitReferences
 from nautilus.scalar.passes.results.choose_terms import ChooseTerms
 from nautilus.scalar.passes.results.reduce_rows import ReduceRows
@@ -72,7 +73,8 @@ if TYPE_CHECKING:
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(RecurScans(spec=spec), RoundTemps(), Simplify(), Inline(schedule), Simplify(), SolveEquations()),
+        *(RecurScans(spec=spec), RunningMoments(), RoundTemps(), Simplify(), Inline(schedule), Simplify()),
+        SolveEquations(),
         *(RestrictResults(), ChooseTerms(spec), ExpandGathers(spec), UnrollReductions()),
         *(CountTerms(), MultiplyConditions()),
         DeferRoundings(schedule, strict=precision == "strict", again=True),

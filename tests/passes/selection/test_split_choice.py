@@ -21,7 +21,7 @@ PRODUCT = TALL + "C[i, j] = sum[k](A[i, k] * B[j, k])\n"
 NORM = "dim B = 32, M = 1024, N = 1000\ninput X: bf16[B, M, N]\ninput w: f32[B, N]\noutput y: f32\n"
 NORM += "y = sqrt(sum[b, i, j](X[b, i, j] ** 2 * w[b, j]))\n"
 TRIPLES = "dim N = 1024\ninput A: bool[N, N]\noutput t: i32\n"
-TRIPLES += "t = sum[i, j, k | A[i, j] and A[j, k] and A[i, k]](1)\n"
+TRIPLES += "t = sum[i, j, k | A[i, j] and A[j, k] and (i + j + k) % 7 == 0](1)\n"
 
 
 def request(text: str, **dims: int) -> Request:
