@@ -12,8 +12,9 @@ and reads nothing that other kernels make from it.  Kernels between the two that
 Nests are at most :data:`MOST`, so that a thread has registers for all of them.
 
 Two scans of tiles (``scan-tiles``) are one kernel where they read a tensor in common, or one reads the other, in its
-own step alone, or, where it reads running extremes, in the step before.  Those of states that need each other stay
-alone.
+own step alone, or, across contiguous memory, where it reads running extremes, in the step before.  Along it, a thread
+has 32 steps after each other in both scans: 256 x 32768 logarithms of running sums take 129 us on an H200 as one
+kernel, and 78 as two.  Those of states that need each other stay alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from nautilus.core.expr.nodes import Load, Var, loads
+from nautilus.core.expr.nodes import Load, Var, free_vars, loads
 from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of, writes_of
@@ -109,7 +110,8 @@ def _pair(
     pairs = zip(second.loops, first.loops, strict=True)
     body = substituted(second.step.body, {mine.var: Var(theirs.var) for mine, theirs in pairs})
     reads = {ld for _, s in statements(body) for e in expressions(s) for ld in loads(e) if ld.buffer in writes_of(a)}
-    extremes = {x.name for x in _apart(a) if x.is_extreme} if scans else set[str]()
+    across = scans and not _is_contiguous(second)
+    extremes = {x.name for x in _apart(a) if x.is_extreme} if across else set[str]()
     if not all(_is_earlier(first, ld, scans, ld.buffer in extremes) for ld in reads):
         return None
     if scans and len(_directions(first.step.var, (*first.step.body, *body))) > 1:
@@ -136,6 +138,12 @@ def _directions(step: str, body: Sequence[Stmt]) -> set[int]:
     """How positions in memory move from step to step."""
     found = (linear(e).slope(step) for s in body if isinstance(s, Store) for e in s.index)
     return {slope for slope in found if slope}
+
+
+def _is_contiguous(steps: _Steps) -> bool:
+    """Whether what the steps write is contiguous along them."""
+    writes = (s for _, s in statements(steps.step.body))
+    return any(steps.step.var in free_vars(s.index[-1]) for s in writes if s.index)
 
 
 def _apart(scan: Kernel) -> tuple[State, ...]:
