@@ -10,7 +10,8 @@ elements, and all results of a phase ``p`` have the same weights::
     Y[3 * q + p] = sum[t](h[t * 3 + 2 * p % 3] * X[2 * q + 2 * p // 3 + t])
 
 The pass applies to sums whose tensors are read along such an axis at quotients and remainders of linear positions
-alone, if the period of all of them is at most :data:`MOST`.  Elementwise definitions that read the results follow
+alone, if the period of all of them is at most :data:`MOST`, and windows of neighbouring ``q`` have elements in common:
+those of the channels of a convolution in groups have none.  Elementwise definitions that read the results follow
 (:mod:`nautilus.scalar.passes.axes.split_residues`).
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from math import gcd, lcm
 
 from nautilus.core.expr.build import calc
@@ -66,9 +68,22 @@ def _phases(d: Def) -> tuple[Axis, int] | None:
         if not slides(d, {a.name}, red) or 0 in periods or extent is None or not periods:
             continue
         period = lcm(*periods)
-        if 1 < period <= MOST:
+        if 1 < period <= MOST and any(_overlap(e, a.name, period, d) for e in found):
             return a, period
     return None
+
+
+def _overlap(e: Expr, axis: str, period: int, d: Def) -> bool:
+    """Whether the positions ``e`` of the terms of two results, ``period`` apart along ``axis``, are partly the same."""
+    form, moves, reach = linear(e), Fraction(0), 0
+    sizes = {Var(a.name): size(a) or 0 for a in d.red}
+    for x, c in form.terms.items():
+        match x:
+            case Op(op="floordiv", args=(inner, Const(value=n))) if axis in free_vars(inner):
+                moves += Fraction(c * linear(inner).slope(axis) * period, int(n))
+            case Var() if x in sizes:
+                reach += abs(c) * (sizes[x] - 1)
+    return 0 < abs(moves) <= reach
 
 
 def _periods(e: Expr, axis: str) -> Iterator[int]:
