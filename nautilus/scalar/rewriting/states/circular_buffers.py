@@ -7,23 +7,28 @@ A stencil of 1000 steps has a state in memory, of which each step reads the one 
 
 With steps that read up to ``d`` steps back, there are ``d + 2`` elements: those that a step writes are not read by the
 step before it either, so that blocks of a team, which wait for each other once in each step, may be one step apart.
+The first steps read elements in front of the first one under a condition; they are stored as 0 before, so that every
+read finds a number.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from nautilus.core.buffers import Space
+from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Var, free_vars, loads, rewrite
 from nautilus.core.index.linear import Linear, linear
 from nautilus.core.index.simplify import simplify
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import writes_of
 from nautilus.scalar.ir import (
     Kernel,
     Kind,
     Loop,
     Program,
+    Stmt,
     Store,
     Update,
     common_loops,
@@ -32,9 +37,9 @@ from nautilus.scalar.ir import (
     statements,
     with_expressions,
 )
-from nautilus.scalar.rewriting import map_statements, with_body
+from nautilus.scalar.rewriting import map_kernels, map_statements, with_body
 
-MORE = 2  # times as many steps, at least, as the buffer then has
+MORE = 4  # times as many steps, at least, as the buffer then has
 
 
 def with_circular_buffers(program: Program, name: str) -> Program:
@@ -44,8 +49,8 @@ def with_circular_buffers(program: Program, name: str) -> Program:
         k = next(k for k in program.kernels if k.name == name)
         step = _step(k, b.name)
         found = None if step is None else _found(program, k, step, b.name)
-        if found is not None and found[1] * MORE <= int(str(b.shape[found[0]])):
-            program = _circular(program, b.name, *found)
+        if step is not None and found is not None and found.slots * MORE <= int(str(b.shape[found.axis])):
+            program = _circular(_begun(program, k, step, b, found), b.name, found)
     return program
 
 
@@ -58,8 +63,17 @@ def _step(k: Kernel, name: str) -> Loop | None:
     return next((loop for loop in around or () if loop.kind is Kind.SEQ), None)
 
 
-def _found(program: Program, k: Kernel, step: Loop, name: str) -> tuple[int, int] | None:
-    """The axis of the steps of the temp ``name``, and how many of them are kept; None where others are read."""
+@dataclass(frozen=True, slots=True)
+class _Circle:
+    """The ``axis`` of the steps, of which ``slots`` are kept: those in front of the first one are at ``before``."""
+
+    axis: int
+    slots: int
+    before: tuple[int, ...]
+
+
+def _found(program: Program, k: Kernel, step: Loop, name: str) -> _Circle | None:
+    """How the temp ``name`` is a circular buffer; None where other steps are read."""
     count, t = extent(step), Var(step.var)
     indices = [s.index for _, s in statements(k.body) if s.buffer == name]
     axes = {n for index in indices for n, e in enumerate(index) if step.var in free_vars(e)}
@@ -77,7 +91,10 @@ def _found(program: Program, k: Kernel, step: Loop, name: str) -> tuple[int, int
     known = [d for d in back if d is not None]
     slots = max(known, default=0) + 2
     whole = len(known) == len(back) and all(isinstance(e, Const) for e in after)
-    return (axis, slots) if whole and all(d is not None and d < slots for d in ends) else None
+    if not whole or any(d is None or d >= slots for d in ends):
+        return None
+    first = place.without(t).const
+    return _Circle(axis, slots, tuple((first - slope * n) % slots for n in range(1, slots - 1)))
 
 
 def _places(k: Kernel, name: str, axis: int) -> list[Expr]:
@@ -92,8 +109,35 @@ def _distance(apart: Linear, slope: int) -> int | None:
     return None if apart.terms or steps < 0 else steps
 
 
-def _circular(program: Program, name: str, axis: int, slots: int) -> Program:
-    """``program`` where the position of ``name`` along ``axis`` is the remainder of that by ``slots``."""
+def _begun(program: Program, k: Kernel, step: Loop, b: Buffer, found: _Circle) -> Program:
+    """``program`` where zeros are stored in front of the first step of ``b``, as its elements are."""
+
+    def zeros(body: tuple[Stmt, ...], at: int) -> tuple[Stmt, ...]:
+        out: list[Stmt] = []
+        for s in body:
+            if isinstance(s, Loop):
+                inner = zeros(s.body, at)
+                out += [replace(s, body=inner)] if inner else []
+            elif isinstance(s, Store) and s.buffer == b.name:
+                index = (*s.index[: found.axis], integer(at), *s.index[found.axis + 1 :])
+                guard = conjunction([c for c in conjuncts(s.guard) if step.var not in free_vars(c)])
+                out.append(Store(b.name, index, Const(0.0 if b.dtype.is_float else 0, b.dtype), guard, s.span))
+        return tuple(out)
+
+    def begun(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        out: list[Stmt] = []
+        for s in body:
+            if s is step:
+                out += [x for at in found.before for x in zeros(step.body, at)]
+            out.append(replace(s, body=begun(s.body)) if isinstance(s, Loop) and s is not step else s)
+        return tuple(out)
+
+    return map_kernels(program, lambda x: with_body(x, begun(x.body)) if x is k else x)
+
+
+def _circular(program: Program, name: str, found: _Circle) -> Program:
+    """``program`` where the position of ``name`` along the axis of the steps is the remainder of that."""
+    axis, slots = found.axis, found.slots
 
     def at(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return (*index[:axis], simplify(calc("mod", index[axis], slots), {}), *index[axis + 1 :])
