@@ -12,6 +12,7 @@ from nautilus.core.fallbacks import LIGHTER, Fallbacks
 from nautilus.driver import Request, compile_checked
 from nautilus.scalar.passes.recurrences import tile_recurrences
 from nautilus.scalar.rewriting import recurrence_teams
+from nautilus.scalar.rewriting.states import circular_buffers
 from tests.endtoend.support import complaints, travel
 from tests.simulation.compared import Case, compiled, differences, differing, prepare
 from tests.simulation.simulate import MISSING, Fault
@@ -189,11 +190,12 @@ STENCIL = """
 def test_blocks_that_share_a_state_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has some rows of a step; a sum over all of them is that of one block.  Their barriers order the steps."""
     monkeypatch.setattr(tile_recurrences, "on_chip", lambda *_, **__: None)
+    monkeypatch.setattr(circular_buffers, "LEAST", 0)
     made = travel(STENCIL, "sm_90a")
     assert not complaints(made, stages=("ma-tile",))
     case = Case(made.result, generate(made.result.modules["spec"], "random", 0), False, made.last("ma-tile"))
     kernel = next(k for k in made.result.modules["ma-tile"].kernels if k.team > 1)
-    assert kernel.team == 6 and "team_barrier(u_arrivals" in case.text
+    assert kernel.team == 6 and "team_barrier(u_arrivals" in case.text and "t % 3" in case.text
     barriers = case.text.count("team_barrier(u_arrivals")
     for name in ("whole", "without"):
         (tmp_path / name).mkdir()

@@ -104,7 +104,7 @@ class TileRecurrences:
 
     def apply(self, program: Program) -> Program:
         """The program with its recurrences in tiled form, without the tensors that stay on chip."""
-        more: dict[str, Buffer] = {}
+        more, whole = dict[str, Buffer](), set[str]()
         rounds = not self.strict and (self.schedule is None or self.schedule.narrow)
         parts = parts_allowed("strict" if self.strict else "fast", self.schedule)
         teams = None if self.noncooperative or not self.target else _Teams(self.target, rounds, parts, self.always)
@@ -123,6 +123,8 @@ class TileRecurrences:
                 return _scanned(program, k, scan, self.steps)
             kernel, stored = _tiled(program, k, first, products, clusters, None if step else teams)
             more.update({b.name: b for b in stored})
+            if kernel.team > 1 and stored:  # a step waits for the results of products more than for memory
+                whole.add(k.name)
             return kernel
 
         made = map_kernels(program, tiled)
@@ -132,7 +134,7 @@ class TileRecurrences:
         made = replace(made, buffers=(*kept, *(b for name, b in more.items() if name not in known)))
         names = frozenset(k.name for k in program.kernels if is_recurrence(k) and not _has_tiles(k))
         made = _only_read(made, names)
-        for name in sorted(names):
+        for name in sorted(names - whole):
             made = with_circular_buffers(made, name)
         return made
 

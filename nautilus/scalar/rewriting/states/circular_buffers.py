@@ -14,14 +14,17 @@ read finds a number.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.conditions import conjunction, conjuncts
+from nautilus.core.expr.conditions import FALSE, conjunction, conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Var, free_vars, loads, rewrite
 from nautilus.core.index.linear import Linear, linear
 from nautilus.core.index.simplify import simplify
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import writes_of
 from nautilus.scalar.ir import (
     Kernel,
@@ -40,6 +43,7 @@ from nautilus.scalar.ir import (
 from nautilus.scalar.rewriting import map_kernels, map_statements, with_body
 
 MORE = 4  # times as many steps, at least, as the buffer then has
+LEAST = 1 << 22  # bytes of a tensor: fewer stay in the L2 cache, and remainders take instructions
 
 
 def with_circular_buffers(program: Program, name: str) -> Program:
@@ -48,7 +52,8 @@ def with_circular_buffers(program: Program, name: str) -> Program:
     for b in [b for b in program.buffers if b.space is Space.TEMP and b.name in own]:
         k = next(k for k in program.kernels if k.name == name)
         step = _step(k, b.name)
-        found = None if step is None else _found(program, k, step, b.name)
+        large = prod(map(nominal, b.shape)) * b.dtype.bytes >= LEAST
+        found = None if step is None or not large else _found(program, k, step, b.name)
         if step is not None and found is not None and found.slots * MORE <= int(str(b.shape[found.axis])):
             program = _circular(_begun(program, k, step, b, found), b.name, found)
     return program
@@ -121,7 +126,7 @@ def _begun(program: Program, k: Kernel, step: Loop, b: Buffer, found: _Circle) -
             elif isinstance(s, Store) and s.buffer == b.name:
                 index = (*s.index[: found.axis], integer(at), *s.index[found.axis + 1 :])
                 guard = conjunction([c for c in conjuncts(s.guard) if step.var not in free_vars(c)])
-                out.append(Store(b.name, index, Const(0.0 if b.dtype.is_float else 0, b.dtype), guard, s.span))
+                out.append(Store(b.name, index, _zero(b.dtype), guard, s.span))
         return tuple(out)
 
     def begun(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -133,6 +138,12 @@ def _begun(program: Program, k: Kernel, step: Loop, b: Buffer, found: _Circle) -
         return tuple(out)
 
     return map_kernels(program, lambda x: with_body(x, begun(x.body)) if x is k else x)
+
+
+def _zero(dtype: DType) -> Expr:
+    """0 of the type that computes ``dtype``."""
+    made = dtype.compute
+    return FALSE if made is DType.BOOL else Const(0.0 if made.is_float else 0, made)
 
 
 def _circular(program: Program, name: str, found: _Circle) -> Program:
