@@ -60,10 +60,10 @@ def _runs(f: ma.Frag, op: ma.MemOp, known: RefAxes) -> dict[str, int]:
             read = (e,)
         case _:
             return dict.fromkeys(f.type.names, 1)
-    return {a.name: _run_along(read, a.name, a.size, known) for a in f.type.axes}
+    return {a.name: run_along(read, a.name, a.size, known) for a in f.type.axes}
 
 
-def _run_along(read: tuple[Expr, ...], axis: str, size: int, known: RefAxes) -> int:
+def run_along(read: tuple[Expr, ...], axis: str, size: int, known: RefAxes) -> int:
     """The length of the aligned runs along ``axis``, which divides ``size``, in which ``read`` have one value each."""
     run = size & -size
     while run > 1 and not all(constant_in_vector(e, axis, run, known) for e in read):

@@ -221,7 +221,7 @@ class Vectors:
 def phases_of(defs: Sequence[Def]) -> dict[str, int]:
     """The axis of phases (``separate-phases``) with its extent: a thread has the results of all of them.
 
-    None where the windows have so few terms that writing neighbours together is worth more.
+    Empty where the windows have so few terms that writing neighbours together is worth more.
     """
     ends = {a.name: nominal(a.extent) for d in defs for a in d.par}
     found = dict[str, int]()

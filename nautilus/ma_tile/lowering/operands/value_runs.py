@@ -6,8 +6,8 @@ because the values that give their position are equal.
 
 from __future__ import annotations
 
-from nautilus.core.expr.nodes import Expr
-from nautilus.ma_tile.analysis.access import RefAxes, constant_in_vector
+from nautilus.ma_tile.analysis.access import RefAxes
+from nautilus.ma_tile.analysis.repeated_values import run_along
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
@@ -33,12 +33,4 @@ def _runs(v: Value, op: vr.TileOp, known: RefAxes) -> dict[str, int]:
             read = (e,)
         case _:
             return dict.fromkeys(v.type.names, 1)
-    return {a.name: _run(read, a.name, a.size, known) for a in v.type.axes}
-
-
-def _run(read: tuple[Expr, ...], axis: str, size: int, known: RefAxes) -> int:
-    """The length of the aligned runs along ``axis``, which divides ``size``, in which ``read`` have one value each."""
-    run = size & -size
-    while run > 1 and not all(constant_in_vector(e, axis, run, known) for e in read):
-        run //= 2
-    return run
+    return {a.name: run_along(read, a.name, a.size, known) for a in v.type.axes}

@@ -19,7 +19,7 @@ are faster as tiles that follow each other (``scan-tiles``)::
     y[t] = sum[u | u <= t](x[u])            y[t] = y[t - 1] + x[t] if t > 0 else x[t]
 
 The sum is in the type in which it is computed, and ``y`` is rounded from it.  Such recurrences stay what they are, and
-so do running maxima and minima.  Those that the tiles of another recurrence read are recurrences too, and join it.
+so do running maxima and minima.  Those that the tiles of another recurrence read are recurrences too.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ calculating corrected sums of squares and products", 1962)::
 
 The same from the last element on, ``t <= u``.  The products of a variance are not negative, so that no large numbers
 are subtracted.  A rounding of a mean counts once in each product, where about one mean it counts twice, so that fewer
-digits are right far from 0 (numbers about 1e4 with a deviation of 1: an error of 1e-4).  Centres that are not the means
-themselves, such as means that are rounded, add a product to the sum::
+digits are right far from 0 (numbers about 1e4 with a deviation of 1: an error of 1.5e-4).  Centres that are not the
+means themselves, such as means that are rounded, add a product to the sum::
 
     V[t] + (t + 1) * (m[t] - c[t]) * (n[t] - d[t])
 """

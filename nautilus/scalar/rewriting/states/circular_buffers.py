@@ -52,9 +52,10 @@ def with_circular_buffers(program: Program, name: str) -> Program:
     for b in [b for b in program.buffers if b.space is Space.TEMP and b.name in own]:
         k = next(k for k in program.kernels if k.name == name)
         step = _step(k, b.name)
-        large = prod(map(nominal, b.shape)) * b.dtype.bytes >= LEAST
-        found = None if step is None or not large else _found(program, k, step, b.name)
-        if step is not None and found is not None and found.slots * MORE <= int(str(b.shape[found.axis])):
+        if step is None or prod(map(nominal, b.shape)) * b.dtype.bytes < LEAST:
+            continue
+        found = _found(program, k, step, b.name)
+        if found is not None and found.slots * MORE <= int(str(b.shape[found.axis])):
             program = _circular(_begun(program, k, step, b, found), b.name, found)
     return program
 

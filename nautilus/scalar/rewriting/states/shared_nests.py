@@ -29,9 +29,9 @@ from nautilus.core.index.sizes import as_extent
 from nautilus.core.text.names import unused
 from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update
 from nautilus.scalar.rewriting import map_statements, nest, substituted
+from nautilus.scalar.rewriting.recurrence_teams import EXCHANGE, MEMBER, STEP
 
 ITERATION = 0.7  # microseconds of one iteration, whose loads wait for the L2 cache
-STEP, EXCHANGE, MEMBER = 0.4, 1.4, 0.004  # of a step, of each wait for the other blocks, and of each block in it
 ENOUGH = 1.25  # iterations of the longest loop alone, relative to the least number for each member
 
 #: the loops of a nest that are no grid loops of its kernel, and what they repeat
