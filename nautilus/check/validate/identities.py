@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cache
 from math import prod
 from typing import Literal, TypeAlias
 
@@ -183,8 +184,14 @@ class _Samples:
         if self.kind in ("generic", "positive"):
             x = (h % (1 << 20) - (1 << 19) + 0.5) / (1 << 18)
             return replace(numbers.exactly(np.abs(x) if self.kind == "positive" else x), held=held)
-        table = np.asarray(_FINITE if self.kind == "finite" else _EVERYTHING)
-        return replace(numbers.exactly(table[h % len(table)]), held=held)
+        table = _table(self.kind)
+        return replace(table.each(lambda x: x[h % table.real.size]), held=held)
+
+
+@cache
+def _table(kind: Domain) -> Number:
+    """The special numbers of a domain."""
+    return numbers.like_constants(np.asarray(_FINITE if kind == "finite" else _EVERYTHING))
 
 
 @dataclass

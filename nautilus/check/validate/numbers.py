@@ -6,9 +6,9 @@ exponent; None where the value has none) decide equality: two terms that are equ
 chance of about their degree over 2^30.  An element that is not finite has the residues 0.
 
 A constant keeps its value, so that operations on constants are done in float64.  :class:`Constants` gives the residues
-of constants.  A small rational and the root of one have their own residues.  Any other constant is an unknown, unless
-it is a product of powers of unknowns and a small rational to within 2^-50; so ``0.125 * log2(e)`` has the same residue
-whether it is folded or not.
+of constants.  A small rational, also times a power of 2, an integer and the root of a rational have their own residues.
+Any other constant is an unknown, unless it is a product of powers of unknowns and a small rational to within 2^-50; so
+``0.125 * log2(e)`` has the same residue whether it is folded or not.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 _CLOSE = 2.0**-50
+_DIGITS = 24  # bits of a number that is written as it is, beside a power of 2
+_WHOLE = 40  # bits of an integer that is written as it is: larger ones are close to results that were rounded
 _SIMPLE = 4096  # numerator and denominator of a rational factor
 _UNKNOWNS = 8  # products are sought among this many unknowns
 _MIXED = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # splitmix64
@@ -89,6 +91,13 @@ def exactly(x: Array, tracked: bool = True) -> Number:
     if x.dtype.kind in "iub":
         return Number(x.astype(np.float64), residues.of_integers(x, P), residues.of_integers(x, Q))
     return Number(x, residues.of_floats(x, P), residues.of_floats(x, Q))
+
+
+def like_constants(x: Array) -> Number:
+    """Floats as the numbers that the same constants are, so that an element may equal one."""
+    pairs = [Constants().residues(float(c)) for c in x]
+    u, v = (np.array([pair[k] for pair in pairs], np.int64) for k in range(2))
+    return Number(x, u, v)
 
 
 @dataclass
@@ -186,9 +195,14 @@ class Constants:
 
 
 def _rational(c: float) -> Fraction | None:
-    """The small rational that ``c`` is, to within half a unit of float64."""
+    """The small rational that ``c`` is, to within half a unit of float64, or a number of few digits times a power of 2.
+
+    A result that was rounded to float64, as that of a root, is neither but by chance.
+    """
     exact = Fraction(c)
-    if abs(exact.numerator) < 1 << 24:
+    size = abs(exact.numerator)
+    digits = size // max(1, size & -size)  # the odd part
+    if digits < 1 << _DIGITS or (exact.denominator == 1 and size < 1 << _WHOLE):
         return exact
     near = exact.limit_denominator(1_000_000)
     fits = near != 0 and abs(near.numerator) < 1_000_000_000 and abs(near - exact) <= abs(exact) / (1 << 52)

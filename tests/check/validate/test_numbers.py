@@ -28,12 +28,9 @@ from nautilus.scalar.text import parse_program
 F32, I32 = DType.F32, DType.I32
 
 
-@pytest.mark.parametrize("value", sorted({x for x in _FINITE if abs(x) not in (2.0**40, 1e-3)}))
+@pytest.mark.parametrize("value", sorted({*_FINITE}))
 def test_an_identity_that_fails_at_one_number_alone_is_refuted(value: float) -> None:
-    """Each of the numbers that rules treat on their own, such as 0, 1 and powers of two, is among the points.
-
-    A constant that is a large integer or no binary fraction has residues of its own, which those of no element equal.
-    """
+    """Each of the numbers that rules treat on their own, such as 0, 1 and powers of two, is among the points."""
     x = Load("x", (), F32)
     here = Op("select", (Op("eq", (x, Const(value, F32)), DType.BOOL), Const(1.0, F32), Const(0.0, F32)), F32)
     assert decide(here, Const(0.0, F32), domain="finite").status == "refuted"

@@ -23,11 +23,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.build import calc, integer
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, loads, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Reduce, Var, free_vars, loads, substitute
 from nautilus.core.index.linear import linear
 from nautilus.core.index.sizes import blocks, nominal, volume
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, points, size
@@ -42,21 +44,22 @@ TERMS = 4  # terms of a result for each combination of taps, at least
 
 
 @dataclass(frozen=True, slots=True)
-class FlattenPositions:
+class FlattenPositions(CertifyingPass[Program]):
     """The pass ``flatten-positions``, which has no options."""
 
     name = "flatten-positions"
 
-    def apply(self, program: Program) -> Program:
-        """The program with groups of positions for each such sum; the same object where there is none."""
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program with groups of positions, and a certificate for each such sum; the same object without one."""
         made = {
             d.name: _flat(program, d, order)
             for d in find_defs(program).values()
             if (order := positions_of(d)) is not None
         }
         if not made:
-            return program
-        return replace(program, kernels=tuple(made.get(k.name, k) for k in program.kernels))
+            return program, ()
+        kernels = tuple(made[k.name][0] if k.name in made else k for k in program.kernels)
+        return replace(program, kernels=kernels), tuple(c for _, c in made.values())
 
 
 def positions_of(d: Def) -> tuple[Axis, ...] | None:
@@ -100,7 +103,7 @@ def group_of(extent: int) -> int:
     return GROUP if many <= max(few, extent + extent // WASTE) else GROUP // 2
 
 
-def _flat(program: Program, d: Def, order: Sequence[Axis]) -> Kernel:
+def _flat(program: Program, d: Def, order: Sequence[Axis]) -> tuple[Kernel, Certificate]:
     """The kernel of ``d`` with groups of positions along the last axis of ``order``."""
     *others, last = order
     extent = nominal(last.extent)
@@ -116,7 +119,17 @@ def _flat(program: Program, d: Def, order: Sequence[Axis]) -> Kernel:
         env[a.name] = calc("mod", e, sizes[n]) if n else e
     env[last.name] = calc("add", calc("mul", env[last.name], integer(group)), Var(v))
     axes = (Axis(z, volume(sizes), last.span), Axis(v, group, last.span))
-    return kernel_of(replace(d, red=axes, value=substitute(d.value, env), guard=_guard(d, last, extent, group, env)))
+    made = replace(d, red=axes, value=substitute(d.value, env), guard=_guard(d, last, extent, group, env))
+    return kernel_of(made), _certificate(d, made, env)
+
+
+def _certificate(d: Def, made: Def, env: Mapping[str, Expr]) -> Certificate:
+    """The terms of ``d`` are those of ``made``, at these values of its axes."""
+    assert d.op is not None
+    before, after = (Reduce(d.op, x.red, x.guard, x.value, x.value.dtype, d.span) for x in (d, made))
+    given = tuple(c for a in d.par for c in within(Var(a.name), a.extent))
+    proof = "each group of positions has its own, and all have one"
+    return Certificate("flatten-positions", d.name, before, after, tuple(env.items()), given, (), proof, d.span)
 
 
 def _guard(d: Def, last: Axis, extent: int, group: int, env: Mapping[str, Expr]) -> Expr | None:

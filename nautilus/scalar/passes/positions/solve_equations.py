@@ -22,14 +22,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import Axis, Expr, Op, Var, free_vars, identity, loads, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Op, Reduce, Var, free_vars, identity, loads, substitute
 from nautilus.core.index.linear import Linear, build, linear
 from nautilus.core.index.simplify import TRUE, simplify
 from nautilus.core.index.sizes import nominal
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
+from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
@@ -38,24 +41,25 @@ from nautilus.scalar.rewriting import axis_assumptions, find_defs, put_defs
 
 
 @dataclass(frozen=True, slots=True)
-class SolveEquations:
+class SolveEquations(CertifyingPass[Program]):
     """Solve every equation between indices in the condition of a reduction (module docstring)."""
 
     name = "solve-equations"
 
-    def apply(self, program: Program) -> Program:
-        """The program with fewer terms; the same object where no condition is such an equation."""
-        defs, made = find_defs(program), program
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program with fewer terms, and a certificate for each equation; the same object without one."""
+        defs, made, certificates = find_defs(program), program, list[Certificate]()
         for name, d in defs.items():
             found = d
             while (solved := _solved(found, defs)) is not None:
-                found = solved
+                found, certificate = solved
+                certificates.append(certificate)
             if found is not d:
                 made = put_defs(made, name, (found,))
-        return program if made is program else Simplify().apply(made)
+        return (program if made is program else Simplify().apply(made)), tuple(certificates)
 
 
-def _solved(d: Def, defs: Mapping[str, Def]) -> Def | None:
+def _solved(d: Def, defs: Mapping[str, Def]) -> tuple[Def, Certificate] | None:
     """``d`` without one of its equations and without the axis that this gives; None where it has none."""
     if d.op is None or d.at is not None or d.scatter is not None:
         return None
@@ -86,7 +90,7 @@ def _is_free(d: Def, axis: Axis, form: Linear, defs: Mapping[str, Def]) -> bool:
     return not asked and not any(axis.name in free_vars(ld) and others & free_vars(ld) for ld in shared)
 
 
-def _without(d: Def, equation: Expr, axis: Axis, form: Linear) -> Def:
+def _without(d: Def, equation: Expr, axis: Axis, form: Linear) -> tuple[Def, Certificate]:
     """``d`` at the solution of ``equation`` for ``axis``, where that is one of its positions."""
     n = form.coeff(axis.name)
     rest = form.without(Var(axis.name))
@@ -99,9 +103,12 @@ def _without(d: Def, equation: Expr, axis: Axis, form: Linear) -> Def:
     inside = [c for c in within(place, axis.extent) if simplify(c, ranges, assumptions) != TRUE]
     red = tuple(a for a in d.red if a is not axis)
     guard, value = conjunction((*exact, *inside, *kept)), substitute(d.value, env)
-    if red:
-        return replace(d, red=red, value=value, guard=guard)
+    made = replace(d, red=red, value=value, guard=guard)
     assert d.op is not None
-    if guard is not None:
-        value = make("select", guard, value, identity(d.op, value.dtype))
-    return replace(d, op=None, red=(), value=value, guard=None)
+    if not red:
+        value = value if guard is None else make("select", guard, value, identity(d.op, value.dtype))
+        made = replace(d, op=None, red=(), value=value, guard=None)
+    given = tuple(c for a in d.par for c in within(Var(a.name), a.extent))
+    proof = f"{axis.name} has at most one value for which {format_expr(equation)}"
+    sides = (Reduce(d.op, x.red, x.guard, x.value, x.value.dtype, d.span) if x.red else x.value for x in (d, made))
+    return made, Certificate("solve-equations", d.name, *sides, ((axis.name, place),), given, (), proof, d.span)

@@ -1,0 +1,124 @@
+"""Whether a rewrite of a reduction keeps its terms, which other axes may count.
+
+An equation leaves an axis one value, and a loop over rows and columns becomes one loop.  The rewrite gives the *values*
+that the axes of the reduction before it have at a term after it; an axis without one is itself.  Both sides have the
+same terms if the term before is, at these values, the term after, and the values map the terms after one to one to all
+terms before.  isl decides the second part.  Where no axis is left, the only term may be the result, or the identity
+under a condition that says that there is none.
+
+A condition that isl knows nothing of, as one that reads memory, has to stand on both sides, at these values: what is
+one to one without it is so with it.  Sides of the same terms are equal for all numbers, inf and NaN included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nautilus.check.validate.identities import decide
+from nautilus.check.validate.sets.index_sets import INSTALL, conjuncts
+from nautilus.check.validate.sets.isl_text import NotAffine, condition, isl_text, pieces, sized, variables
+from nautilus.check.validate.verdict import Verdict
+from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Reduce, Var, free_vars, identity, substitute
+from nautilus.core.records import dataclass
+from nautilus.core.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """The terms of a reduction: one for each point of ``axes`` at which all ``conditions`` hold."""
+
+    axes: tuple[Axis, ...]
+    conditions: tuple[Expr, ...]
+    body: Expr
+
+    @staticmethod
+    def of(e: Reduce) -> _Terms:
+        return _Terms(e.axes, tuple(conjuncts(e.cond)), e.body)
+
+    @property
+    def ranges(self) -> list[Expr]:
+        """The conditions that the axes are within their extents."""
+        ends = {a.name: Const(a.extent, DType.I32) if isinstance(a.extent, int) else a.extent for a in self.axes}
+        least = [Op("ge", (Var(name), Const(0, DType.I32)), DType.BOOL) for name in ends]
+        return [*least, *(Op("lt", (Var(name), end), DType.BOOL) for name, end in ends.items())]
+
+
+def same_terms(
+    before: Expr, after: Expr, values: Mapping[str, Expr], given: Sequence[Expr] = (), seed: int = 0
+) -> Verdict:  # fmt: skip
+    """Whether ``after`` reduces the terms of ``before``; ``given``: conditions on the axes of the result."""
+    new = _terms(after, before) if isinstance(before, Reduce) else None
+    if new is None or not isinstance(before, Reduce):
+        return Verdict("refuted", detail="the sides are no reductions of one kind")
+    old = _Terms.of(before)
+    names, own = [a.name for a in old.axes], {a.name for a in new.axes}
+    at = {name: values.get(name, Var(name)) for name in names}
+    known = own | free_vars(before).union(*map(free_vars, given))
+    if not values.keys() <= {*names} or any(not free_vars(e) <= known for e in at.values()):
+        return Verdict("refuted", detail="the values are not those of the axes")
+    body = substitute(old.body, at)
+    terms = Verdict("proved") if body == new.body else decide(body, new.body, new.conditions, "everything", seed)
+    pairs = _one_to_one(old, new, at, given) if terms.ok else terms
+    return terms if pairs.status == "proved" and terms.status != "proved" else pairs
+
+
+def _terms(e: Expr, old: Reduce) -> _Terms | None:
+    """The terms of ``e``, which reduces them as ``old`` does, or has one at most; None for another reduction."""
+    match e:
+        case Reduce():
+            return _Terms.of(e) if e.op == old.op else None
+        case Op(op="select", args=(c, value, none)) if none == identity(old.op, old.dtype):
+            return _Terms((), tuple(conjuncts(c)), value)
+    return _Terms((), (), e)
+
+
+def _one_to_one(old: _Terms, new: _Terms, at: Mapping[str, Expr], given: Sequence[Expr]) -> Verdict:
+    """Whether the values ``at`` map the points of ``new`` one to one to those of ``old``, where ``given`` holds."""
+    try:
+        import islpy
+    except ImportError:
+        return Verdict("not decided", detail=INSTALL)
+    opaque = {e: substitute(e, at) for e in old.conditions if not _is_affine(e)}
+    if any(e not in new.conditions for e in opaque.values()):
+        return Verdict("not decided", detail="a condition that isl knows nothing of has changed")
+    before = [*old.ranges, *(e for e in old.conditions if e not in opaque), *given]
+    after = [*new.ranges, *(e for e in new.conditions if e not in opaque.values()), *given]
+    mine, theirs = ([a.name for a in side.axes] for side in (old, new))
+    values = [at[name] for name in mine]
+    free = sorted({n for e in (*before, *after, *values) for n in free_vars(e)} - {*mine} - {*theirs})
+    try:
+        left = sized(islpy.Set, before, f"{variables([*free, *mine])} : {_all(before)}")
+        relation = sized(islpy.Map, [*after, *values], _relation(free, theirs, values, _all(after)))
+    except NotAffine as error:
+        return Verdict("not decided", detail=str(error))
+    found = relation.range()
+    if left.is_empty() and found.is_empty():
+        return Verdict("not decided", detail="there is no term")
+    if not relation.is_injective():
+        return Verdict("refuted", detail="a term occurs twice")
+    lost, extra = left.subtract(found), found.subtract(left)
+    if not (lost.is_empty() and extra.is_empty()):
+        what, where = ("lost", lost) if extra.is_empty() else ("new", extra)
+        return Verdict("refuted", detail=f"a term is {what}: {where.sample_point()}")
+    return Verdict("proved", 1)
+
+
+def _is_affine(e: Expr) -> bool:
+    try:
+        condition(e)
+    except NotAffine:
+        return False
+    return True
+
+
+def _all(conditions: Sequence[Expr]) -> str:
+    return " and ".join(map(condition, conditions)) or "true"
+
+
+def _relation(free: Sequence[str], axes: Sequence[str], values: Sequence[Expr], domain: str) -> str:
+    """The points of ``free`` and ``axes`` in ``domain`` -> ``free`` and ``values``, in the syntax of isl."""
+    here, same = variables([*free, *axes]), [isl_text(Var(n)) for n in free]
+    return "; ".join(
+        f"{here} -> [{', '.join([*same, *map(isl_text, there)])}] : {' and '.join([domain, *conditions])}"
+        for conditions, there in pieces(values)
+    )

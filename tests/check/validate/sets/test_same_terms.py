@@ -1,0 +1,133 @@
+"""The engine for reductions of the same terms along other axes proves what passes do, and no tampered rewrite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from nautilus.check.certificates.rules import check
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, rewrite
+from nautilus.core.types import DType
+from nautilus.frontend.semantics.check import load_text
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.positions.flatten_positions import FlattenPositions
+from nautilus.scalar.passes.positions.solve_equations import SolveEquations
+from nautilus.scalar.passes.simplify import Simplify
+
+_TENSORS = """
+dim N = runtime <= 4096
+input A: f32[5, 7], B: f32[3], ok: bool[7], X: f32[1030], Y: f32[1030], long: f32[N]
+"""
+_SOLVED = {
+    "step": "output O: f32[4]\nO[i: 4] = sum[k: 5, j: 3 | k - i == 2 * j and ok[i]](A[k, i] * B[j])",
+    "conditions": "output O: f32[9]\nO[k: 9] = max[i: 5, j: 7 | i + j == k and ok[i]](A[i, j])",
+    "one": "output O: f32[5]\nO[i: 5] = sum[j: 7 | 2 * j == i and j > 0](A[i, j])",
+    "diagonal": "output O: f32[5]\nO[i: 5] = prod[j: 7 | j == i](A[i, j])",
+    "runtime": "output O: f32[9]\nO[i: 9] = sum[n, j: 3 | n == i + j](long[n] * B[j])",
+}
+_FLAT = "output O: f32[3]\nO[r: 3] = sum[x: 1027](X[x + r] * Y[x])"
+
+
+def _solved(name: str) -> Certificate:
+    program = Simplify().apply(lower(load_text(_TENSORS + _SOLVED[name])))
+    (found,) = SolveEquations().derive(program)[1]
+    return found
+
+
+def _flat() -> Certificate:
+    (found,) = FlattenPositions().derive(lower(load_text(_TENSORS + _FLAT)))[1]
+    return found
+
+
+@pytest.mark.parametrize("name", _SOLVED)
+def test_an_equation_is_solved(name: str) -> None:
+    found = check(_solved(name))
+    assert (found.status, found.detail) == ("proved", "on the domain everything")
+
+
+def test_positions_in_groups_are_all_positions() -> None:
+    assert check(_flat()).status == "proved"
+
+
+def _moved(e: Expr) -> Expr:
+    """``e`` with the first index of each element of floats one further."""
+
+    def rule(n: Expr) -> Expr | None:
+        if isinstance(n, Load) and n.dtype.is_float:
+            return replace(n, index=(calc("add", n.index[0], 1), *n.index[1:]))
+        return None
+
+    return rewrite(e, rule)
+
+
+def _loosened(e: Expr) -> Expr:
+    """``e`` with the first upper limit one higher."""
+    done: list[Expr] = []
+
+    def rule(n: Expr) -> Expr | None:
+        if isinstance(n, Op) and n.op == "lt" and not done:
+            done.append(n)
+            return replace(n, args=(n.args[0], calc("add", n.args[1], 1)))
+        return None
+
+    return rewrite(e, rule)
+
+
+def _without_condition(e: Expr) -> Expr:
+    return replace(e, cond=None) if isinstance(e, Reduce) else e.args[1] if isinstance(e, Op) else e
+
+
+def _longer(e: Expr) -> Expr:
+    assert isinstance(e, Reduce) and isinstance(e.axes[-1].extent, int)
+    return replace(e, axes=(*e.axes[:-1], replace(e.axes[-1], extent=e.axes[-1].extent + 1)))
+
+
+_TAMPERED: dict[str, Callable[[Certificate], Certificate]] = {
+    "element": lambda c: replace(c, after=_moved(c.after)),
+    "no condition": lambda c: replace(c, after=_without_condition(c.after)),
+    "value": lambda c: replace(c, bindings=tuple((n, calc("add", e, 1)) for n, e in c.bindings)),
+    "no value": lambda c: replace(c, bindings=()),
+    "strange axis": lambda c: replace(c, bindings=tuple((n, Var("nowhere")) for n, _ in c.bindings)),
+    "equation": lambda c: replace(c, before=_without_condition(c.before)),
+    "given": lambda c: replace(c, conditions=(Const(False, DType.BOOL),)),
+}
+
+
+@pytest.mark.parametrize("how", [*_TAMPERED, "limit", "extent", "combiner", "identity"])
+def test_no_tampered_rewrite_is_proved(how: str) -> None:
+    name = {"identity": "one", "limit": "conditions"}.get(how, "step")
+    good = _solved(name)
+    assert isinstance(good.before, Reduce)
+    if how == "limit":
+        bad = replace(good, after=_loosened(good.after))
+    elif how == "extent":
+        bad = replace(good, after=_longer(good.after))
+    elif how == "combiner":
+        bad = replace(good, before=replace(good.before, op="max"))
+    elif how == "identity":
+        assert isinstance(good.after, Op)
+        bad = replace(good, after=replace(good.after, args=(*good.after.args[:2], Const(1.0, DType.F32))))
+    else:
+        bad = _TAMPERED[how](good)
+    assert bad != good
+    assert not check(bad).ok
+
+
+@pytest.mark.parametrize("how", ["value", "no condition", "element", "no value", "extent"])
+def test_no_tampered_group_is_proved(how: str) -> None:
+    good = _flat()
+    bad = replace(good, after=_longer(good.after)) if how == "extent" else _TAMPERED[how](good)
+    assert not check(bad).ok
+
+
+def test_a_condition_in_memory_stays() -> None:
+    good = _solved("conditions")
+    swapped = rewrite(
+        good.after, lambda n: replace(n, buffer="OK") if isinstance(n, Load) and n.buffer == "ok" else None
+    )
+    found = check(replace(good, after=swapped))
+    assert (found.status, found.detail) == ("not decided", "a condition that isl knows nothing of has changed")
