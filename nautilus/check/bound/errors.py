@@ -41,7 +41,7 @@ from nautilus.check.bound.exactness import (
 )
 from nautilus.check.bound.operands import AROUND, engine_of, is_strided, multiplies
 from nautilus.check.bound.recurrences.combined import APART
-from nautilus.check.bound.recurrences.unchanged import is_running_sum, unchanged
+from nautilus.check.bound.roundings.unchanged import is_running_sum, unchanged
 from nautilus.check.bound.roundings.alike import alike, alike_in_binades, names_of, of_values
 from nautilus.check.bound.roundings.approximations import HIDDEN, exact_nodes, smaller
 from nautilus.check.bound.roundings.exponents import argument_errors, names_of_arguments

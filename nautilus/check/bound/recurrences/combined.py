@@ -80,7 +80,7 @@ def combined(
     total = max(_extent(d, sizes or {}) for d in members)
     count = total if steps is None else min(steps, total)
     given, start = (program, arrays, scalars, sizes, steps), count // _START
-    exact, moved = (_states(*given, states, at) for at in (None, start))
+    exact, moved = (states_of(*given, states, at) for at in (None, start))
     return {n: _ROUNDINGS * states[n] * _amplified(moved[n], x, start) for n, x in exact.items()}
 
 
@@ -89,11 +89,11 @@ def _extent(d: Definition, sizes: Mapping[str, int]) -> int:
     return int(extent_at(d.axes[d.recurrence.axis].extent, sizes))
 
 
-def _states(
+def states_of(
     program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, Any], sizes: Mapping[str, int] | None,
     steps: int | None, states: Collection[str], at: int | None,
 ) -> dict[str, list[Array]]:  # fmt: skip
-    """The ``states`` of ``program`` after each step over the reals, moved after the step number ``at``."""
+    """The ``states`` of ``program`` after each step over the reals, moved in the step number ``at``."""
     found: dict[str, list[Array]] = {}
 
     def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:

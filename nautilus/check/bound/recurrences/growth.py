@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import exp, inf, isfinite, log
 from typing import Final
 
@@ -12,6 +12,7 @@ from nautilus.check.bound.exactness import unit
 from nautilus.check.bound.probes import margin
 from nautilus.check.bound.recurrences.excerpt import FIRST, Known
 from nautilus.check.bound.recurrences.follows import Along
+from nautilus.check.bound.recurrences.memory import Memory
 from nautilus.check.bound.recurrences.profiles import Profile
 from nautilus.check.bound.sums.orders import LARGEST
 from nautilus.check.bound.sums.shorter import volume
@@ -30,6 +31,7 @@ _REGULAR: Final = 2.0
 #: The factor by which inputs differ in the error of an evaluation in which each result is the nearest number.  Its
 #: errors are no random ones where a step adds a small term to a state: 200 steps of a diffusion have 3.5 times as much.
 _NEAREST: Final = 1.5
+_MUCH: Final = 1.5  # the growth after the evaluated steps from which on it counts how long states remember errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,18 @@ class Figure:
 
 
 def figures(
-    known: Known, wanted: Sequence[Tensor], runs: Sequence[Mapping[str, tuple[Profile, Profile]]]
-) -> dict[str, Figure]:
-    """The figures of the outputs ``wanted`` from the profiles of all ``runs``, over the first steps and over all."""
+    known: Known, wanted: Sequence[Tensor], runs: Sequence[Mapping[str, tuple[Profile, Profile]]],
+    remembered: Callable[[], tuple[Memory, Memory] | None] = lambda: None,
+) -> dict[str, Figure]:  # fmt: skip
+    """The figures of the outputs ``wanted`` from the profiles of all ``runs``, over the first steps and over all.
+
+    ``remembered``: how long the states remember an error, which takes as long as an evaluation to find.
+    """
     out = {}
     for t in wanted:
         first, all_steps = (together([r[t.name][n] for r in runs]) for n in range(2))
         share = margin(min(volume(x.shape) for x in known.few.spec.outputs if x.name == t.name))
-        out[t.name] = _figure(first, all_steps, known, known.along[t.name], unit(t.dtype), share)
+        out[t.name] = _figure(first, all_steps, known, known.along[t.name], unit(t.dtype), share, remembered)
     return out
 
 
@@ -72,7 +78,10 @@ def relative_errors(squares: Array, sizes: Array) -> Array:
     return np.where((sizes > 0.0) | (squares == 0.0), made, np.inf)
 
 
-def _figure(first: Profile, whole: Profile, known: Known, along: Along, unit: float, share: float) -> Figure:
+def _figure(
+    first: Profile, whole: Profile, known: Known, along: Along, unit: float, share: float,
+    remembered: Callable[[], tuple[Memory, Memory] | None] = lambda: None,
+) -> Figure:  # fmt: skip
     worst = relative_errors(first.errors.max(axis=0), first.values)
     one, later = relative_errors(first.errors[0], first.values), relative_errors(whole.errors[0], whole.values)
     if along.axis is None:
@@ -93,6 +102,8 @@ def _figure(first: Profile, whole: Profile, known: Known, along: Along, unit: fl
         count = len(good) if good.all() else int(np.argmin(good))
         count = count if count == along.total else count * 2 // 3
     relative = _continued(points, along.total) if _stays(whole, known.steps, along) else inf
+    if points[-1][1] * _MUCH < relative < inf and (found := remembered()) is not None:
+        relative = min(relative, points[-1][1] * found[along.axis is None].growth(along.total))
     if along.axis is None:
         return Figure(share * factor * float(relative) + unit, unit)
     relative = float(_with_doubt(np.asarray(relative), raw[0], np.asarray(along.total), doubt))

@@ -5,8 +5,9 @@ step.  The program therefore runs at full length of its sums, for as many steps 
 the independent axes (:mod:`.excerpt`).  The figure is the one of the first steps under all choices of errors
 (:mod:`.profiles`), times the growth of the error, relative to the values, under one choice over all steps.  Where a
 recurrence has more steps, the growth between the last two measured numbers of steps continues: as a power of the steps,
-or exponentially where it is faster than that (:mod:`.growth`).  What grows faster than the square root of the steps
-differs between inputs: a quarter of its logarithm is added.
+or exponentially where it is faster than that (:mod:`.growth`), but no longer than the states remember an error
+(:mod:`.memory`).  What grows faster than the square root of the steps differs between inputs: a quarter of its
+logarithm is added.
 
 A large step has fewer inputs, fewer choices of errors and fewer measured steps, in this order.  Where two steps are
 more than what is affordable, no bound is stated.
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from math import inf
 
 from nautilus.check.bound.bound import Bound, Steps
@@ -33,6 +35,7 @@ from nautilus.check.bound.recurrences.combined import combined, may_be_combined
 from nautilus.check.bound.recurrences.excerpt import BUDGET, Known
 from nautilus.check.bound.recurrences.follows import Along, following
 from nautilus.check.bound.recurrences.growth import Figure, figures, relative_errors, together
+from nautilus.check.bound.recurrences.memory import Memory, memory
 from nautilus.check.bound.recurrences.profiles import Case, Sample, profiles, samples_of
 from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.sampling import RUNTIME, wide
@@ -72,7 +75,7 @@ def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], sc
     samples = samples_of(known)
     moved = _combined(program, known, samples[0])
     runs = [r for x in samples for r in profiles(known, x, Case(known.few.spec, {}, known.few.rows, {}, moved))]
-    whole = figures(known, wanted, runs)
+    whole = figures(known, wanted, runs, cache(lambda: _memory(known, samples[0])))
     out = {t.name: Bound(whole[t.name].relative) for t in wanted if whole[t.name].is_useful}
     rest = [t for t in wanted if t.name not in out]
     single = _single_steps(known, rest, samples, moved) if rest else {}
@@ -121,6 +124,14 @@ def _combined(program: Spec, known: Known, sample: Sample) -> dict[str, float]:
     small = wide(shortened(known.few.spec, known.ranges)[0])
     arrays = {**sample.of_inputs(sample.arrays)[0], **known.few.rows}
     return combined(states, small, arrays, sample.scalars, steps=known.steps)
+
+
+def _memory(known: Known, sample: Sample) -> tuple[Memory, Memory] | None:
+    """How long the states of the program remember an error, on one input."""
+    small = wide(shortened(known.few.spec, known.ranges)[0])
+    states = {d.name for d in small.definitions if d.recurrence is not None}
+    arrays = {**sample.of_inputs(sample.arrays)[0], **known.few.rows}
+    return memory(small, arrays, sample.scalars, known.steps, states)
 
 
 def _single_steps(
