@@ -41,11 +41,11 @@ from nautilus.check.bound.exactness import (
 )
 from nautilus.check.bound.operands import AROUND, engine_of, is_strided, multiplies
 from nautilus.check.bound.recurrences.combined import APART
-from nautilus.check.bound.roundings.unchanged import is_running_sum, unchanged
 from nautilus.check.bound.roundings.alike import alike, alike_in_binades, names_of, of_values
 from nautilus.check.bound.roundings.approximations import HIDDEN, exact_nodes, smaller
 from nautilus.check.bound.roundings.exponents import argument_errors, names_of_arguments
 from nautilus.check.bound.roundings.in_steps import number, of_single, of_steps
+from nautilus.check.bound.roundings.unchanged import is_running_sum, unchanged
 from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts, largest_others
 from nautilus.check.bound.sums.orders import (
     LANES,

@@ -10,7 +10,8 @@ are.  For the error of the last step alone, what is left is relative to the valu
 
 What is left is measured: all states of the first step are moved by a part of themselves, and the recurrence follows
 from there over the reals.  Each element fades on its own; the one that remembers longest counts.  After the evaluated
-steps it goes on to fade as between their third and their last quarter.
+steps it goes on to fade as between their third and their last quarter.  A sum over steps, as the mean of all states,
+adds errors that have faded, so nothing is known of it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.check.bound.recurrences.combined import states_of
+from nautilus.core.expr.nodes import Load, free_vars, walk
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.frontend.spec import Spec
@@ -68,7 +70,7 @@ def memory(
     """How the ``states`` of ``program`` remember an error of the first of ``steps``: for errors of all steps, and for
     that of the last one.  None where few steps show it.
     """
-    if steps < _LEAST:
+    if steps < _LEAST or _adds_steps(program):
         return None
     exact, moved = (states_of(program, arrays, scalars, None, steps, states, at) for at in (None, 0))
     pairs = [(np.stack(x), np.stack(moved[n])) for n, x in exact.items() if len(x) >= steps]
@@ -76,6 +78,25 @@ def memory(
         return None
     whole, last = ([_faded(*pair, falls) for pair in pairs] for falls in (False, True))
     return _of(steps, whole), _of(steps, last)
+
+
+def _adds_steps(program: Spec) -> bool:
+    """Whether a reduction of ``program`` is over steps of a recurrence.
+
+    ``along``: the axes of the steps of each tensor that follows one.
+    """
+    along = {d.name: {d.recurrence.axis} for d in program.definitions if d.recurrence is not None}
+    known = 0
+    while known < (known := sum(map(len, along.values()))):  # definitions may stand in any order
+        for d in program.definitions:
+            names = [a.name for a in d.axes]
+            found = [ld for ld in walk(d.expr) if isinstance(ld, Load) and ld.buffer in along]
+            moved = {v for ld in found for p in along[ld.buffer] for v in free_vars(ld.index[p])}
+            if not moved <= {*names}:
+                return True
+            if moved:
+                along.setdefault(d.name, set()).update(map(names.index, moved))
+    return False
 
 
 def _of(steps: int, parts: Sequence[tuple[Array, Array, Array]]) -> Memory:

@@ -125,7 +125,8 @@ class Profile:
 def profiles(known: Known, sample: Sample, case: Case) -> list[dict[str, tuple[Profile, Profile]]]:
     """For each input and output, profiles over the first steps under all choices of errors, and over all steps.
 
-    Those have errors under the first choice, and of an evaluation in which each result is the nearest number.
+    Those have errors under the first choice, and of an evaluation in which each result is the nearest number, but for
+    single steps.
     """
     small = wide(shortened(case.spec, known.ranges)[0])
     how = roundings(small, known.precision, known.terms, known.schedule)
@@ -139,7 +140,9 @@ def profiles(known: Known, sample: Sample, case: Case) -> list[dict[str, tuple[P
         return run(program, arrays, sample.scalars, {}, how, probe, steps)
 
     values = sample.values if not case.shown else run_spec(program, arrays, sample.scalars, steps=known.steps)
-    later, nearest = moved(PROBES[0], known.steps), run_nearest(program, arrays, sample.scalars, known.steps)
+    later = moved(PROBES[0], known.steps)
+    # a single step adds no roundings of one direction to those of the steps before it
+    nearest = [] if case.shown else [run_nearest(program, arrays, sample.scalars, known.steps)]
     start, ahead = values, later
     last_only = any(known.along[t.name].axis is None for t in small.outputs)  # its first steps are no part of these
     if first < known.steps and last_only:
@@ -147,15 +150,16 @@ def profiles(known: Known, sample: Sample, case: Case) -> list[dict[str, tuple[P
     others = [moved(p, first) for p in PROBES[1 : known.probes]]
     outputs = [t for t in small.outputs if t.dtype.is_float]
     found = []
-    for one in zip(*map(sample.of_inputs, (values, later, nearest, start, ahead, *others)), strict=True):
-        exact, last, near, begun, *probed = one
+    for one in zip(*map(sample.of_inputs, (values, start, later, *nearest, ahead, *others)), strict=True):
+        exact, begun, *rest = one
+        over, probed = rest[: 1 + len(nearest)], rest[1 + len(nearest) :]
         out: dict[str, tuple[Profile, Profile]] = {}
         for t in outputs:
             along = known.along[t.name]
             counts = _counted(probed[0][t.name], begun[t.name], t.dtype, along, first)
             early = _profile([m[t.name] for m in probed], begun[t.name], t.dtype, along, first, counts)
-            both = [last[t.name], near[t.name]]
-            out[t.name] = early, _profile(both, exact[t.name], t.dtype, along, known.steps, counts)
+            whole = _profile([m[t.name] for m in over], exact[t.name], t.dtype, along, known.steps, counts)
+            out[t.name] = early, whole
         found.append(out)
     return found
 

@@ -7,13 +7,14 @@ are no random errors: ``u + 0.1 * x`` is rounded in one direction where ``x`` is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from nautilus.core.expr.nodes import Expr, Load, Op, walk
 from nautilus.core.numerics import Array, round_to
+from nautilus.core.records.memo import by_identity
+from nautilus.core.types import DType
 from nautilus.frontend.interp import Evaluator, run_spec
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.frontend.values import Value
@@ -34,14 +35,19 @@ class _Nearest(Evaluator):
     def compute(self, e: Expr) -> Value:
         """The value of ``e`` as the nearest numbers of the type that computes them."""
         value = super().compute(e)
-        if not e.dtype.is_float or isinstance(e, Load) or id(e) in self.fused:
-            return value
-        target = e.dtype if isinstance(e, Op) and e.op == "cast" else e.dtype.compute
-        return Value(round_to(value.array, target), value.names)
+        target = _targets(self.d.expr).get(id(e))
+        return value if target is None else Value(round_to(value.array, target), value.names)
 
-    @cached_property
-    def fused(self) -> frozenset[int]:
-        """The products that are added at once, one of each sum, by identity."""
-        sums = (n for n in walk(self.d.expr) if isinstance(n, Op) and n.op in ("add", "sub"))
-        products = ([a for a in n.args if isinstance(a, Op) and a.op == "mul"] for n in sums)
-        return frozenset(id(found[0]) for found in products if found)
+
+@by_identity(1 << 8)
+def _targets(e: Expr) -> Mapping[int, DType]:
+    """By identity, the types to which the results in ``e`` are rounded.
+
+    One product of each sum is none of them: it is added at once.
+    """
+    nodes = list(walk(e))
+    sums = (n for n in nodes if isinstance(n, Op) and n.op in ("add", "sub"))
+    products = ([a for a in n.args if isinstance(a, Op) and a.op == "mul"] for n in sums)
+    fused = {id(found[0]) for found in products if found}
+    rounded = (n for n in nodes if n.dtype.is_float and not isinstance(n, Load) and id(n) not in fused)
+    return {id(n): n.dtype if isinstance(n, Op) and n.op == "cast" else n.dtype.compute for n in rounded}
