@@ -110,5 +110,6 @@ def _without(d: Def, equation: Expr, axis: Axis, form: Linear) -> tuple[Def, Cer
         made = replace(d, op=None, red=(), value=value, guard=None)
     given = tuple(c for a in d.par for c in within(Var(a.name), a.extent))
     proof = f"{axis.name} has at most one value for which {format_expr(equation)}"
-    sides = (Reduce(d.op, x.red, x.guard, x.value, x.value.dtype, d.span) if x.red else x.value for x in (d, made))
-    return made, Certificate("solve-equations", d.name, *sides, ((axis.name, place),), given, (), proof, d.span)
+    before = Reduce(d.op, d.red, d.guard, d.value, d.value.dtype, d.span)
+    after = Reduce(d.op, red, guard, value, value.dtype, d.span) if red else value
+    return made, Certificate("solve-equations", d.name, before, after, ((axis.name, place),), given, (), proof, d.span)
