@@ -56,9 +56,12 @@ def _places(program: Program, k: Kernel) -> Mapping[str, int] | None:
 
 
 def _read_backwards(program: Program, k: Kernel, places: Mapping[str, int]) -> bool:
-    """Whether kernels other than ``k`` read its tensors, at positions that fall along their axes, or fixed ones."""
+    """Whether kernels other than ``k`` read its tensors, at positions that fall along their axes, or fixed ones.
+
+    Recurrences have an order of their own, and follow no steps of others.
+    """
     reads = [
-        ld
+        (ld, other)
         for other in program.kernels
         if other is not k
         for _, s in statements(other.body)
@@ -67,11 +70,12 @@ def _read_backwards(program: Program, k: Kernel, places: Mapping[str, int]) -> b
         if ld.buffer in places
     ]
     falls = False
-    for at in (ld.index[places[ld.buffer]] for ld in reads):
+    for ld, other in reads:
+        at = ld.index[places[ld.buffer]]
         variables = free_vars(at)
         if loads(at) or any(linear(at).slope(v) != -1 for v in variables):
             return False
-        falls |= bool(variables)
+        falls |= bool(variables) and not is_recurrence(other)
     return falls
 
 

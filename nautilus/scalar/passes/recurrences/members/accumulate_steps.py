@@ -10,42 +10,40 @@ other reason::
 Of the state only the last step is read, so that neither tensor is in memory (``tile-recurrences``).  A reduction over
 independent axes as well keeps these.
 
-A state takes :data:`STEP` of each step, which is more than reading the tensors again where there are few positions
-beside the steps; the reduction is a kernel of its own there.
+The state of the step before is in a register, and its operation is hidden behind those for which the next step waits: a
+sum and a maximum over 4096 steps of a sine take 226 us on an H200 in its steps for 1024 positions, and 236 us as
+kernels; 230 and 361 us for 16384.
 
 A sum of more than :data:`CHAIN` floats has a state that starts again every :data:`CHAIN` steps, and one of the sums of
 those: a chain of additions is as short as in a kernel of rows.  A product of as many stays where it is.
 
 Legality.  The definition reads the tensors of the recurrence at its own step or earlier ones, each element once, and
-its value has the type in which it is computed (:mod:`nautilus.scalar.passes.recurrences.join_recurrences`).  Nests are
-stores of single numbers, at most :data:`MOST`.  The order of the terms changes, as in any other kernel.
+its value has the type in which it is computed (:mod:`nautilus.scalar.passes.recurrences.members.join_recurrences`).
+Nests are stores of single numbers, at most :data:`MOST`.  The order of the terms changes, as in any other kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Load, Op, Reduce, Var, identity
-from nautilus.core.index.sizes import LARGE, at_most, extent_expr, large, nominal, total
+from nautilus.core.index.sizes import LARGE, at_most, extent_expr, large, total
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, writes_of
-from nautilus.scalar.analysis.states.recurrences import RATE, Form, form_of
+from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Program, Store
-from nautilus.scalar.passes.recurrences.join_recurrences import appended, names_in_steps
+from nautilus.scalar.passes.recurrences.members.join_recurrences import appended, names_in_steps
 from nautilus.scalar.rewriting import fresh_name, put_defs
 
 CHAIN = 512
 MOST = 24
-STEP = 0.005  # microseconds
-LAUNCH = 3.0  # microseconds of a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +83,6 @@ def _accumulated(program: Program, name: str) -> tuple[Program, Certificate] | N
         if not _is_short(d, step):
             continue
         states, result = _states(program, form, d, step)
-        if STEP * len(states) * nominal(step.extent) > LAUNCH + _bytes(program, d, own) / RATE:
-            continue
         for state in states:
             k = appended(k, state, names)
         program = replace(program, buffers=(*program.buffers, *(s.buffer for s in states)))
@@ -100,12 +96,6 @@ def _is_short(d: Def, step: Axis) -> bool:
     if d.op not in ("sum", "prod") or not d.value.dtype.is_float:
         return True
     return large(step.extent) <= (LARGE if d.op == "sum" else CHAIN)
-
-
-def _bytes(program: Program, d: Def, own: Collection[str]) -> float:
-    """The bytes of the tensors ``own`` of a recurrence that ``d`` reads."""
-    read = [program.buffer(n) for n in sorted({ld.buffer for ld in d.reads()} & set(own))]
-    return float(sum(prod(map(nominal, b.shape)) * b.dtype.bytes for b in read))
 
 
 def _states(program: Program, form: Form, d: Def, step: Axis) -> tuple[tuple[Def, ...], Def]:
