@@ -160,7 +160,7 @@ def has_recurrences(spec: Spec) -> bool:
 
 def _rounded_states(spec: Spec) -> dict[str, RoundedState]:
     from nautilus.scalar.passes.recurrences.chunk_matrix_states import rounded_states
-    from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+    from nautilus.scalar.passes.recurrences.members.join_recurrences import JoinRecurrences
 
     return rounded_states(JoinRecurrences().apply(lower(spec)), spec)
 

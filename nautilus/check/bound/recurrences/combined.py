@@ -48,7 +48,7 @@ def may_be_combined(spec: Spec) -> Mapping[str, float]:
     from nautilus.scalar.analysis.states.linear_states import filter_state
     from nautilus.scalar.analysis.states.recurrences import form_of
     from nautilus.scalar.passes.recurrences.chunk_filters import may_chunk
-    from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+    from nautilus.scalar.passes.recurrences.members.join_recurrences import JoinRecurrences
     from nautilus.scalar.passes.simplify import Simplify
 
     found: dict[str, float] = {}

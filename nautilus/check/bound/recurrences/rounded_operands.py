@@ -17,7 +17,7 @@ def rounded_steps(spec: Spec, precision: str, schedule: Schedule | None) -> froz
     recurs = any(d.recurrence is not None for d in spec.definitions)
     if not recurs or precision == "strict" or (schedule is not None and not schedule.narrow):
         return frozenset()
-    from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+    from nautilus.scalar.passes.recurrences.members.join_recurrences import JoinRecurrences
     from nautilus.scalar.passes.recurrences.tile_recurrences import rounded_in_steps
 
     return rounded_in_steps(JoinRecurrences().apply(lower(spec)))

@@ -32,7 +32,7 @@ from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.recurrences import chunk_matrix_states
-from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+from nautilus.scalar.passes.recurrences.members.join_recurrences import JoinRecurrences
 from nautilus.scalar.rewriting.recurrences import between
 
 GALLERY = Path(__file__).parents[4] / "specs" / "gallery" / "scan" / "recurrence"

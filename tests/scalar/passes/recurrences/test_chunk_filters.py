@@ -16,7 +16,7 @@ from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.recurrences.chunk_filters import ChunkFilters, from_infinity, responses
-from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences, _axis_of
+from nautilus.scalar.passes.recurrences.members.join_recurrences import JoinRecurrences, _axis_of
 from nautilus.scalar.passes.recurrences.tile_recurrences import TileRecurrences
 from tests.scalar.expect import sound
 from tests.scalar.passes.recurrences.test_chunk_recurrences import same_special_values, spoilt

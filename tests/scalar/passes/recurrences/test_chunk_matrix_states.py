@@ -19,7 +19,7 @@ from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.recurrences.chunk_matrix_states import ChunkMatrixStates, matrix_recurrence
-from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+from nautilus.scalar.passes.recurrences.members.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.recurrences.tile_recurrences import TileRecurrences
 from nautilus.scalar.rewriting.states import chunks
 from nautilus.scalar.rewriting.states.chunks import short_type

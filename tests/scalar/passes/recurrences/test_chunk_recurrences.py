@@ -17,7 +17,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.recurrences import chunk_recurrences
 from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkRecurrences
-from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+from nautilus.scalar.passes.recurrences.members.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.recurrences.tile_recurrences import TileRecurrences
 from tests.scalar.expect import sound
 from tests.scalar.programs.specs import agree

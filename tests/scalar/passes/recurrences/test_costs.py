@@ -14,7 +14,7 @@ from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.recurrences import chunk_matrix_states
 from nautilus.scalar.passes.recurrences.chunk_matrix_states import ChunkMatrixStates, matrix_recurrence
 from nautilus.scalar.passes.recurrences.chunk_recurrences import STEP, times
-from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+from nautilus.scalar.passes.recurrences.members.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.recurrences.tile_recurrences import LANES, _plan
 from nautilus.scalar.rewriting import find_defs
 from nautilus.scalar.rewriting.states.chunks import Found

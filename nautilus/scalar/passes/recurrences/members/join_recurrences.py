@@ -18,7 +18,7 @@ computed, so that it is not rounded.  No value changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -69,12 +69,12 @@ def _after(program: Program, name: str) -> Program | None:
         if is_recurrence(other) or reads_of(other).isdisjoint(own) or reads_of(other) & later:
             continue
         d = read_def(program, other)
-        names = None if d.scatter is not None else _names(program, form, d)
+        names = None if d.scatter is not None else names_in_steps(program, form, d)
         if names is not None:
             summed = {names[a.name] for a in d.red if a.name in names}
             if summed and not _reads_largest(program, d, own):
                 continue
-            joined = _appended(_with_inner(k, form, summed), d, names, summed)
+            joined = appended(_with_inner(k, form, summed), d, names, summed)
             kernels = [joined if x is k else x for x in program.kernels if x is not other]
             return replace(program, kernels=tuple(kernels))
     return None
@@ -86,8 +86,11 @@ def _reads_largest(program: Program, d: Def, own: frozenset[str]) -> bool:
     return max(elements[ld.buffer] for ld in d.reads() if ld.buffer in own) == max(elements.values())
 
 
-def _names(program: Program, form: Form, d: Def) -> dict[str, str] | None:
-    """The names of the axes of ``d`` in the recurrence; None where it does not follow the steps."""
+def names_in_steps(program: Program, form: Form, d: Def, over: bool = False) -> dict[str, str] | None:
+    """The names of the axes of ``d`` in the recurrence; None where it does not follow the steps.
+
+    ``over``: ``d`` reduces over the steps; else it has an element in each of them.
+    """
     reads = [ld for ld in d.reads() if ld.buffer in form.roles]
     names: dict[str, str] = {}
     for ld in reads:
@@ -98,7 +101,9 @@ def _names(program: Program, form: Form, d: Def) -> dict[str, str] | None:
             if axis is None or names.setdefault(axis, role) != role:
                 return None
             found = next((a for a in d.axes if a.name == axis), None)
-            if found is None or found.extent != extent or (found in d.red and role == form.step.var):
+            if found is None or found.extent != extent:
+                return None
+            if role == form.step.var and (found in d.red) != over:
                 return None
     roles = {loop.var for loop in (*form.shared, form.step)}
     whole = any({a.name for a in d.axes} <= _axes_of(form, ld) for ld in reads)
@@ -141,8 +146,11 @@ def _with_inner(k: Kernel, form: Form, names: set[str]) -> Kernel:
     return replace(k, body=nest(outer, (replace(form.step, body=tuple(body)),)))
 
 
-def _appended(k: Kernel, d: Def, names: Mapping[str, str], summed: set[str]) -> Kernel:
-    """``k`` with the nest of ``d`` at the end of its steps; ``names``: its axes that are loops of ``k``."""
+def appended(k: Kernel, d: Def, names: Mapping[str, str], summed: Collection[str] = ()) -> Kernel:
+    """``k`` with the nest of ``d`` at the end of its steps; ``names``: its axes that are loops of ``k``.
+
+    ``summed``: those of them that the nest has as axes of its own.
+    """
     form = form_of(k)
     assert form is not None
     taken = {loop.var for loops, _ in statements(k.body) for loop in loops}

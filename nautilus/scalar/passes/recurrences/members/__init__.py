@@ -1,0 +1,1 @@
+"""Passes that choose which definitions are computed in the steps of which recurrence."""
