@@ -55,7 +55,7 @@ def dot_of(d: Def) -> Dot | None:
         return None
     rows, columns = (tuple(x for x in parallel if x in side) for side in (found.rows, found.columns))
     apart = segments_of(d)
-    disjoint = apart is not None and apart.disjoint and (apart.rows,) in (rows, columns)
+    disjoint = apart is not None and apart.disjoint and {apart.rows, *apart.outer} in (set(rows), set(columns))
     if disjoint and apart is not None and (apart.axis in inner or (apart.axis,) in (rows, columns)):
         return None
     if _is_small(d, rows, columns) or multiplies_lanes(d):
