@@ -242,6 +242,7 @@ MA_TILE = Stage(
         *_passes(_MA_TILE, "grid.combine_in_block:CombineInBlock", whole=True),
         *_passes(_MA_TILE, "grid.combine_in_cluster:CombineInCluster", whole=True),
         *_passes(_MA_TILE, "grid.dependent_launch:DependentLaunch", whole=True),
+        "grid.pack_blocks:PackBlocks",
         "finalise.elide_waits:ElideWaits",
         "finalise.initialise_mbarriers:InitialiseMbarriers",
         "finalise.repeat_waits:RepeatWaits",

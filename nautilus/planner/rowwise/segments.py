@@ -193,7 +193,8 @@ def tiles_of(
     while found.disjoint and width < MOST_COLUMNS and across // width > STARTED:
         width *= 2
     tiles |= dict.fromkeys(found.outer, 1)
-    for x in sorted((x for x in grid if x not in (found.rows, *found.outer)), key=lambda x: (x != fast, -list(grid).index(x))):
+    columns = [x for x in grid if x not in (found.rows, *found.outer)]
+    for x in sorted(columns, key=lambda x: (x != fast, -list(grid).index(x))):
         tiles[x] = min(floor_pow2(width // volume), ceil_pow2(extents[x]))
         volume *= tiles[x]
     several = min(ROWS, TERMS // average, extents[found.rows] // BLOCKS) if found.disjoint and volume == 1 else 1
