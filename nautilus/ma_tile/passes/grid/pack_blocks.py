@@ -2,8 +2,8 @@
 
 A multiprocessor has at most 32 blocks at a time and starts one block after another, so blocks of one warp leave half
 of its warps empty, and a launch of a million of them takes as long as their starts do.  Rows of sparse matrices, bags
-of embeddings and updates of few rows of a table have such blocks.  Each of the :data:`FEW` warps of a block of the launch
-runs one block of the kernel, or :data:`MANY` where there are :data:`STARTS` blocks or more::
+of embeddings and updates of few rows of a table have such blocks.  Each of the :data:`FEW` warps of a block of the
+launch runs one block of the kernel, or :data:`MANY` where there are :data:`STARTS` blocks or more::
 
     kernel k grid 1000000 warps 1 min_blocks 1 packed 8 {      ; 125,000 blocks of 256 threads
 
