@@ -259,7 +259,7 @@ class _Emitter:
         return red, o.value(s, inner, self.d.value.dtype), o.guard(s)
 
     def whole(self, x: Def, conditional: bool) -> bool:
-        """Whether ``x`` is of integers or never empty, and reads within the tensors where other conditions do not hold."""
+        """Whether ``x`` is of integers or never empty, and reads within the tensors where no other condition holds."""
         fixed = x.value.dtype.is_int or (x.guard is None and all(least(a) > 0 for a in x.red))
         if not fixed and nonempty(x) != TRUE:
             return False
