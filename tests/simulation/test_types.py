@@ -302,9 +302,9 @@ def test_a_block_over_a_cluster(tmp_path: Path) -> None:
 
 def test_blocks_of_one_warp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Warps of a block of the launch have rows of their own, and the last one of them has none."""
-    monkeypatch.setattr("nautilus.ma_tile.passes.grid.pack_blocks.LEAST", 0)
+    monkeypatch.setattr("nautilus.ma_tile.passes.grid.pack_blocks.STARTS", 0)
     case = compiled(BAGS)
-    assert [k.packed for k in case.module.kernels] == [4] and "return;" in case.text
+    assert [k.packed for k in case.module.kernels] == [8] and "return;" in case.text
     check(case, tmp_path, 1)
 
 

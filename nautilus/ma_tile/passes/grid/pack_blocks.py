@@ -1,17 +1,19 @@
 """``pack-blocks``: blocks of one warp share a block of the launch, of which each has a warp.
 
-A multiprocessor has at most 32 blocks at a time and starts one block after another, so blocks of one warp leave half
-of its warps empty, and a launch of a million of them takes as long as their starts do.  Rows of sparse matrices, bags
-of embeddings and updates of few rows of a table have such blocks.  Each of the :data:`FEW` warps of a block of the
-launch runs one block of the kernel, or :data:`MANY` where there are :data:`STARTS` blocks or more::
+A multiprocessor starts one block after another, so that a launch of a million blocks of one warp takes as long as their
+starts do.  Updates of few rows of a large table, and other rows with few terms, have such blocks.  Each warp of a block
+of the launch runs one block of the kernel instead::
 
     kernel k grid 1000000 warps 1 min_blocks 1 packed 8 {      ; 125,000 blocks of 256 threads
 
-Elements of tensors say where the loops of such a block end, so that it mostly waits.  Blocks of dense rows have enough
-to do: they stay as they are.
 Warps of different blocks have nothing in common: the kernel has neither shared memory nor barriers, and its ops are
-those that the threads of a warp do by themselves.  It has :data:`LEAST` blocks or more, since fewer, longer blocks are
-spread less evenly over the multiprocessors.
+those that the threads of a warp do by themselves.  Elements of tensors say where the loops of its blocks end, so that
+many of them are short; blocks of dense rows have enough to do, and stay as they are.
+
+An update of 65,536 of a million rows of 32 elements takes 373 us on an H200, and 660 with blocks of one warp.  It is
+done for :data:`STARTS` blocks or more.  Although a multiprocessor has only 32 blocks at a time, and room for twice as
+many warps, fewer, longer blocks gain nothing: attention over the edges of 16,384 nodes takes 68 us packed by four and
+61 without, and 8192 bags of embeddings 39 both ways.
 """
 
 from __future__ import annotations
@@ -23,23 +25,21 @@ from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.consumers import is_packable
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.ma_tile.ir.traverse import each_kernel
-from nautilus.targets.limits import limits
 
-FEW, MANY = 4, 8  # warps of a block of the launch
-STARTS = 1 << 17  # blocks whose starts take 80 us on an H200
-LEAST = 32  # blocks of a kernel for each multiprocessor, as many as it has at a time
+WARPS = 8  # of a block of the launch
+STARTS = 1 << 17  # blocks of a kernel whose starts take 80 us on an H200
 
 
 @dataclass(frozen=True, slots=True)
 class PackBlocks:
-    """``least``: blocks of a kernel that are packed, for each multiprocessor; None: :data:`LEAST`."""
+    """``least``: blocks of a kernel that are packed; None: :data:`STARTS`."""
 
     least: int | None = None
     name = "pack-blocks"
 
     def apply(self, module: MemModule) -> MemModule:
         """``module`` with fewer, larger blocks in its launches."""
-        least = (LEAST if self.least is None else self.least) * limits(module.target).multiprocessors
+        least = STARTS if self.least is None else self.least
         return each_kernel(module, lambda k: _packed(k, least))
 
 
@@ -48,4 +48,4 @@ def _packed(k: MemKernel, least: int) -> MemKernel:
         return k
     if not is_packable(k) or not any(loads(e) for _, e in k.decode):
         return k
-    return replace(k, packed=MANY if k.blocks.value >= STARTS else FEW)
+    return replace(k, packed=WARPS)

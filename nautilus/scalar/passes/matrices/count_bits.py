@@ -15,7 +15,7 @@ one word that is computed from all of them: bits that differ, ``a ^ b``, those t
 ``(2 * (a >> s & 1) - 1) * (2 * (b >> s & 1) - 1)``.  A condition on ``s`` is part of the term.  A bit is
 ``x >> s & 1``, ``(x >> s) % 2`` or ``x & 1 << s != 0``.
 
-Bits behind the last position are cleared, and a word of 64 bits is two of 32.
+Bits after the last position are cleared, and a word of 64 bits is two of 32.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 ; Blocks of one warp share a block of the launch, of which each has a warp.
 
-; CASE: a row for each warp, in blocks of four; the last block of the launch has two of them
+; CASE: a row for each warp, in blocks of eight; the last block of the launch has two of them
 ; RUN: pack-blocks {"least": 0}
 ; AGAIN
 module rows target sm_90a {
@@ -20,9 +20,9 @@ module rows target sm_90a {
     st.global Y[n, d], %y vec 1
   }
 }
-; CHECK: kernel Y grid 10 warps 1 min_blocks 1 packed 4 {
+; CHECK: kernel Y grid 10 warps 1 min_blocks 1 packed 8 {
 
-; CASE: fewer blocks than multiprocessors have at a time
+; CASE: few blocks, which start in no time
 ; RUN: pack-blocks
 ; UNCHANGED
 module few target sm_90a {
