@@ -112,7 +112,7 @@ def _kernel(
     module: MemModule, kernel: MemKernel, registers: int, m: Machine, target: Limits, most: int
 ) -> KernelEstimate:
     work, apart = count(module, kernel, most), kernel.spread
-    resident = occupancy(kernel, registers, target)
+    resident = occupancy(kernel, registers, target) * kernel.packed
     persistent = work.order != "none"
     blocks = _blocks(work, kernel, m) if persistent else work.tiles
     slots, size = min(m.multiprocessors * resident, max(1, blocks * apart)), max(kernel.cluster, apart)
@@ -128,6 +128,7 @@ def _kernel(
     flops = float(np.mean(work.consumer.flops)) * work.tiles * (1 if work.separate_tiles else work.consumers)
     shared = work.cluster if np.any(work.consumer.lane_reductions) else 1  # without them L2 merges equal loads
     clock, on_chip = _clock(span, flops, moved.l2 / shared, m)
+    blocks = -(-blocks // kernel.packed)
     start = 0.0 if persistent else blocks / m.block_starts
     if flops and memory > on_chip:  # blocks that wait for the memory are not in step
         memory *= 1.0 + moved.apart / max(1.0, moved.dram)
@@ -149,7 +150,7 @@ def _kernel(
     total = (max(together, start, serial) + launch) / held
     parts = _parts(work, m, clock, moved, memory, on_chip) | {"atomics": serial, "launch": launch + start}
     return KernelEstimate(
-        kernel.name, total, parts, flops, moved.dram, moved.l2, work.tiles, blocks, resident,
+        kernel.name, total, parts, flops, moved.dram, moved.l2, work.tiles, blocks, resident // kernel.packed,
         work.tiles * apart / max(1, slots), registers, kernel.smem_bytes, clock,
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from nautilus.core.buffers import Space
 from nautilus.core.errors import UnsupportedError, in_kernel
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index import simplify as index
+from nautilus.core.index.divisors import divisible_by
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type, scalar_type
@@ -170,13 +171,19 @@ def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
     lines += _places(kernel, w)
     if "lane" in used:
         lines.append("    const int lane = threadIdx.x % 32;")
-    if "warp" in used:
+    if "warp" in used and kernel.packed > 1:
+        lines.append("    const int warp = 0;  // the only one of a block of the kernel")
+    elif "warp" in used:
         within = " % 4" if has_warpgroups(kernel) else ""
         first = f" + blockIdx.x % {apart} * {kernel.warps // apart}" if apart > 1 else ""
         lines.append(f"    const int warp = threadIdx.x / 32{within}{first};")
     if "team_phase" in used:
         lines.append("    u32 team_phase = 0;  // the upper bit of the arrivals at the last barrier of the team")
-    if "block" in used:
+    if kernel.packed > 1:
+        lines.append(f"    const int block = blockIdx.x * {kernel.packed} + threadIdx.x / 32;")
+        if not divisible_by(kernel.blocks, kernel.packed):
+            lines.append(f"    if (block >= {w.expr(kernel.blocks)}) return;")
+    elif "block" in used:
         lines.append(f"    const int block = blockIdx.x{f' / {apart}' if apart > 1 else ''};")
     return lines
 

@@ -227,7 +227,7 @@ def _is_large(d: Def, ld: Load) -> bool:
     """
     segments = segments_of(d)
     single = segments is not None and segments.disjoint and segments.axis in {a.name for a in d.red}
-    axes = [a for a in d.axes if segments is None or not single or a.name != segments.rows]
+    axes = [a for a in d.axes if segments is None or not single or a.name not in (segments.rows, *segments.outer)]
     own = len(axes) - (chunks_of(d) is not None)
     terms = prod(size(a) or SHORT for a in axes)
     if own <= 1 and terms < LONG_VECTOR:

@@ -52,7 +52,13 @@ output Y: {y}[M, N]
 S[i] = sum[j](A[i, j])
 Y[i, j] = {body}
 """
-
+BAGS = """
+dim V = 40, D = 12, B = 11, T = 70
+input table: f16[V, D], ids: i64[T], off: i32[B + 1]
+output bag: f32[B, D]
+assume 0 <= ids[t] < V
+bag[b, d] = sum[t: off[b] .. off[b + 1]](table[ids[t], d])
+"""
 CELL = """
 dim B = 1, T = 2, H = 200
 input X: f32[B, T, H], U: f32[H, H]
@@ -291,6 +297,14 @@ def test_a_block_over_a_cluster(tmp_path: Path) -> None:
     """The blocks of a cluster exchange the state of a recurrence in memory."""
     case = compiled(CELL)
     assert [k.spread for k in case.module.kernels] == [8] and "__cluster_dims__(8" in case.text
+    check(case, tmp_path, 1)
+
+
+def test_blocks_of_one_warp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warps of a block of the launch have rows of their own, and the last one of them has none."""
+    monkeypatch.setattr("nautilus.ma_tile.passes.grid.pack_blocks.STARTS", 0)
+    case = compiled(BAGS)
+    assert [k.packed for k in case.module.kernels] == [8] and "return;" in case.text
     check(case, tmp_path, 1)
 
 

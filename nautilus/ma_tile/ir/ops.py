@@ -414,7 +414,7 @@ MA.close(MemOp)
 
 @part(
     "kernel $name grid $blocks warps $warps min_blocks $min_blocks( consumers $consumers)?( cluster $cluster)?"
-    "( spread $spread)?( team $team in $arrivals)? {$decode $layouts $smem $mbars $pipelines $body}"
+    "( spread $spread)?( team $team in $arrivals)?( packed $packed)? {$decode $layouts $smem $mbars $pipelines $body}"
 )
 class MemKernel:
     """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``, and integers
@@ -426,7 +426,8 @@ class MemKernel:
     and there is no shared memory, so that warps exchange values in global memory alone.  ``team``: number of
     consecutive blocks, the points of the last axis of the grid, that wait for each other at barriers of the team.  All
     blocks of such a launch run at the same time (a cooperative launch).  ``arrivals``: the temp in which they count
-    their arrivals, a row for each team, whose first element is 0 before the launch.
+    their arrivals, a row for each team, whose first element is 0 before the launch.  ``packed``: number of blocks of
+    one warp that a block of the launch runs, one in each of its warps.
     """
 
     name: str = declare(NAME)
@@ -447,6 +448,7 @@ class MemKernel:
     spread: int = declare(INTEGER, default=1)
     team: int = declare(INTEGER, default=1)
     arrivals: str = declare(NAME, default="")
+    packed: int = declare(INTEGER, default=1)
 
     @property
     def together(self) -> int:
@@ -456,11 +458,13 @@ class MemKernel:
     @property
     def threads(self) -> int:
         """Threads of a block of the launch."""
-        return 32 * self.warps // self.spread
+        return 32 * self.warps * self.packed // self.spread
 
     @property
     def launched(self) -> Expr:
         """The number of blocks of the launch."""
+        if self.packed > 1:
+            return simplify(calc("floordiv", calc("add", self.blocks, self.packed - 1), self.packed))
         return self.blocks if self.spread == 1 else simplify(calc("mul", self.blocks, self.spread))
 
     @property

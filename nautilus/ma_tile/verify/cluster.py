@@ -12,24 +12,22 @@ The interpreter checks which block waits.
 A block that is spread over the blocks of a cluster (``MemKernel.spread``) has no shared memory, because each of them
 has its own.  Its ops are those that threads do by themselves, and barriers of a warp or of all threads.
 
+Blocks that are packed (``MemKernel.packed``) are single warps that do nothing together.
+
 All blocks of a team come to each of its barriers, because no way to one depends on the block.
 """
 
 from __future__ import annotations
 
 from nautilus.core.expr.nodes import Const, Load, Ref, free_vars, walk
+from nautilus.ma_tile.analysis.consumers import OF_WARPS, is_packable
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.ops import ClusterArrive, ClusterWait, IfOp, MemKernel, MemOp, SharedStore, walk_ops
 from nautilus.ma_tile.verify import reject, reject_op
 from nautilus.ma_tile.verify.shared import touch
 from nautilus.targets.limits import Limits
 
-_OF_THREADS = (
-    ma.ConstOp, ma.IndexOp, ma.ParamOp, ma.MapOp, ma.ReduceOp, ma.ScanOp, ma.ConvertOp, ma.SliceOp, ma.StackOp,
-    ma.WindowOp, ma.UndefinedOp, ma.UnpackOp, ma.GlobalLoad,
-    ma.GlobalStore, ma.Barrier, ma.IfOp, ma.ForOp, ma.LetOp, ma.GridWait,
-    ma.GridLaunchDependents,
-)  # fmt: skip
+_OF_THREADS = (*OF_WARPS, ma.Barrier)
 
 
 def check_cluster(k: MemKernel) -> None:
@@ -122,6 +120,14 @@ def check_team(k: MemKernel) -> None:
 def _reads(loop: ma.ForOp) -> bool:
     """Whether the bounds of ``loop`` are values of memory or of threads."""
     return any(isinstance(n, Load | Ref) for e in (loop.lo, loop.hi) for n in walk(e))
+
+
+def check_packed(k: MemKernel) -> None:
+    """Raise VerifyError where blocks of ``k`` that share a block of the launch have more in common."""
+    if k.packed != 1 and (k.packed not in (2, 4, 8) or not is_packable(k)):
+        why = f"{k.packed} of {k.warps} warps"
+        rule = "2, 4 or 8 blocks that are packed are single warps without memory in common"
+        reject(rule, f"kernel {k.name}", why, k.span)
 
 
 def check_spread(k: MemKernel, target: Limits) -> None:

@@ -48,7 +48,7 @@ from nautilus.ma_tile.ir.tile_scheduler import (
 from nautilus.ma_tile.ir.traverse import stored
 from nautilus.ma_tile.text.printer import format_op
 from nautilus.ma_tile.verify import LEVEL, reject
-from nautilus.ma_tile.verify.cluster import check_cluster, check_spread, check_team
+from nautilus.ma_tile.verify.cluster import check_cluster, check_packed, check_spread, check_team
 from nautilus.ma_tile.verify.layout import cover_fault, is_projection, layout_fault
 from nautilus.ma_tile.verify.mbarriers import check_mbarriers
 from nautilus.ma_tile.verify.outstanding import check_async
@@ -155,6 +155,7 @@ class KernelScope:
         check_async(k)
         check_cluster(k)
         check_spread(k, self.target)
+        check_packed(k)
         check_team(k)
         check_mbarriers(k)
 

@@ -13,7 +13,7 @@ from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
-from nautilus.planner.rowwise.segments import segments_of
+from nautilus.planner.rowwise.segments import Segments, segments_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.dense import multiplies_lanes
 from nautilus.scalar.analysis.contractions.scales import matrix_part, scaled_product
@@ -55,12 +55,24 @@ def dot_of(d: Def) -> Dot | None:
         return None
     rows, columns = (tuple(x for x in parallel if x in side) for side in (found.rows, found.columns))
     apart = segments_of(d)
-    disjoint = apart is not None and apart.disjoint and (apart.rows,) in (rows, columns)
+    chosen = chosen or _blocks_of(d, apart, inner)
+    disjoint = apart is not None and apart.disjoint and {apart.rows, *apart.outer} in (set(rows), set(columns))
     if disjoint and apart is not None and (apart.axis in inner or (apart.axis,) in (rows, columns)):
         return None
     if _is_small(d, rows, columns) or multiplies_lanes(d):
         return None
     return Dot(rows, columns, tuple(x for x in inner if x not in chosen), chosen)
+
+
+def _blocks_of(d: Def, apart: Segments | None, inner: tuple[str, ...]) -> tuple[str, ...]:
+    """The axis of ``inner`` whose positions are the blocks of a row of a block-sparse matrix, which are in segments.
+
+    A tile along it would hold elements of several blocks, of which few are of the row; the other axis has those of one.
+    """
+    if apart is None or len(inner) != 2 or apart.axis not in inner:
+        return ()
+    (other,) = (a for a in d.red if a.name != apart.axis)
+    return (apart.axis,) if (size(other) or 0) >= 2 * MMA_DEPTH else ()
 
 
 def _is_small(d: Def, rows: tuple[str, ...], columns: tuple[str, ...]) -> bool:

@@ -25,6 +25,7 @@ that the starts of blocks would take most of the time, as in the gradient of a t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.expr.conditions import all_conjuncts
@@ -54,14 +55,20 @@ STARTED = 16384  # blocks of a kernel above which their starts take longer than 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The terms along ``axis`` are in segments, one for each position of ``rows``.
+    """The terms along ``axis`` are in segments, one for each position of ``rows`` and of ``outer``.
 
-    ``disjoint``: no two of them have a term in common.
+    ``disjoint``: no two of them have a term in common.  ``outer``: axes whose positions number segments together with
+    those of ``rows``, which are the fastest digit, as in ``ptr[16 * e + c] <= t < ptr[16 * e + c + 1]``.
     """
 
     axis: str
     rows: str
     disjoint: bool = True
+    outer: tuple[str, ...] = ()
+
+    def number(self, extents: Mapping[str, int]) -> int:
+        """The number of segments."""
+        return prod(extents[x] for x in (self.rows, *self.outer))
 
 
 def segments_of(d: Def, longest: int = LONGEST) -> Segments | None:
@@ -72,8 +79,10 @@ def segments_of(d: Def, longest: int = LONGEST) -> Segments | None:
     extents, parallel = {a.name: nominal(a.extent) for a in d.axes}, {a.name for a in d.par}
     for axis, start, end in ends_of(d.guard):
         found = _rows(start, end) if axis in extents else None
-        if found is not None and found[0] in parallel and extents[axis] <= longest * extents[found[0]]:
-            return Segments(axis, *found)
+        if found is not None and {found.rows, *found.outer} <= parallel:
+            one = replace(found, axis=axis)
+            if extents[axis] <= longest * one.number(extents):
+                return one
     return None
 
 
@@ -107,20 +116,25 @@ def _variable(e: Expr) -> Var | None:
 def follow(start: Load, end: Load) -> bool:
     """Whether ``end`` is the element of a tensor after ``start``, so that such segments follow each other."""
     found = _rows(start, end)
-    return found is not None and found[1]
+    return found is not None and found.disjoint
 
 
-def _rows(start: Load, end: Load) -> tuple[str, bool] | None:
-    """The variable of the rows with these ends, and whether rows are disjoint; None where there is none."""
+def _rows(start: Load, end: Load) -> Segments | None:
+    """The rows of segments with these ends, of which the axis is not known; None where there are none."""
     names = frozenset[str]().union(*map(free_vars, start.index))
     if start.buffer != end.buffer:
-        return (min(names), False) if start.index == end.index and len(names) == 1 else None
+        return Segments("", min(names), disjoint=False) if start.index == end.index and len(names) == 1 else None
     differ = [n for n, (a, b) in enumerate(zip(start.index, end.index, strict=True)) if a != b]
     if len(differ) != 1:
         return None
     (n,) = differ
-    far, own = linear(end.index[n]) - linear(start.index[n]), free_vars(start.index[n])
-    return (min(own), True) if not far.terms and far.const == 1 and len(own) == 1 else None
+    own = linear(start.index[n])
+    far = linear(end.index[n]) - own
+    variables = sorted((v.name for v in own.terms if isinstance(v, Var)), key=own.coeff)
+    if far.terms or far.const != 1 or not variables or len(variables) < len(free_vars(start.index[n])):
+        return None
+    rows, *outer = variables
+    return Segments("", rows, outer=tuple(outer)) if not outer or own.coeff(rows) == 1 else None
 
 
 def shared_segments(defs: Iterable[Def], longest: int = LONGEST) -> Segments | None:
@@ -165,9 +179,9 @@ def tiles_of(
     ``held``: the axes of each definition that are not in ``grid``.
     """
     rest = dict.fromkeys(x for axes in held for x in axes)
-    average = -(-extents[found.axis] // max(1, extents[found.rows]))
+    average = -(-extents[found.axis] // max(1, found.number(extents)))
     average = average if found.disjoint else max(average, OVERLAPPING)
-    if found.rows not in grid or found.axis not in rest:
+    if not {found.rows, *found.outer} <= set(grid) or found.axis not in rest:
         return None
     tiles = {x: ceil_pow2(extents[x]) for x in rest if x != found.axis}
     volume = max(prod(tiles.get(x, 1) for x in axes) for axes in held)
@@ -178,7 +192,9 @@ def tiles_of(
     width = max(volume, FEW_COLUMNS) if few else width
     while found.disjoint and width < MOST_COLUMNS and across // width > STARTED:
         width *= 2
-    for x in sorted((x for x in grid if x != found.rows), key=lambda x: (x != fast, -list(grid).index(x))):
+    tiles |= dict.fromkeys(found.outer, 1)
+    columns = [x for x in grid if x not in (found.rows, *found.outer)]
+    for x in sorted(columns, key=lambda x: (x != fast, -list(grid).index(x))):
         tiles[x] = min(floor_pow2(width // volume), ceil_pow2(extents[x]))
         volume *= tiles[x]
     several = min(ROWS, TERMS // average, extents[found.rows] // BLOCKS) if found.disjoint and volume == 1 else 1

@@ -68,6 +68,12 @@ COPY_CASES = [
     ("min_blocks 1", "min_blocks 1 spread 2", "a block is spread over 2, 4 or 8 blocks of a cluster", "kernel copy"),
     (
         "min_blocks 1",
+        "min_blocks 1 packed 4",
+        "2, 4 or 8 blocks that are packed are single warps without memory in common",
+        "kernel copy",
+    ),
+    (
+        "min_blocks 1",
         "min_blocks 1 team 3 in none",
         "the teams of a launch are whole, and their number is known",
         "kernel copy",

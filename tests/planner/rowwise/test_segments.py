@@ -46,6 +46,14 @@ EXPERTS = """
     output Y: f16[G, I, J]
     Y[g: G, i, j] = sum[t: off[g] .. off[g + 1]](A[t, i] * B[t, j])
 """
+#: Rows of blocks of 32 x 32 elements of a block-sparse matrix.
+BLOCKS = """
+    dim R = 1024, C = 60, B = 16000, S = 32, D = 128
+    input val: f16[B, S, S], ptr: i32[R + 1], col: i32[B], X: f16[C, S, D]
+    assume 0 <= col[b] < C
+    output Y: f16[R, S, D]
+    Y[r, s, d] = sum[b: ptr[r] .. ptr[r + 1], k](val[b, s, k] * X[col[b], k, d])
+"""
 #: Attention over the edges of a graph, by dot products and by sums that are none.
 EDGES = """
     dim N = 2000, E = 20000, H = 4, D = 32, F = 8
@@ -128,6 +136,14 @@ def test_products_of_segments_stay_products() -> None:
     assert any("mma" in line for line in result.cuda_module.code.splitlines())
 
 
+def test_blocks_of_sparse_rows_are_contracted_one_by_one() -> None:
+    result = compiled(BLOCKS)
+    assert result.context.schedule is not None
+    (plan,) = result.context.schedule.kernels
+    assert {a.name: a.tile for a in plan.axes if a.role == "loop"} == {"b": 1, "k": 32}
+    assert "mma" in result.cuda_module.code
+
+
 @pytest.mark.parametrize(
     ("condition", "found"),
     [
@@ -150,3 +166,14 @@ def test_segments(condition: str, found: Segments | None, ends: str) -> None:
     """
     (d,) = read_defs(lower(load_spec(dedent(text)))).values()
     assert segments_of(d) == found
+
+
+def test_segments_that_two_axes_number() -> None:
+    text = """
+        dim E = 5, C = 6, T = 300
+        input s: f32[T], ptr: i32[E * C + 1]
+        output z: f32[E, C]
+        z[e: E, c: C] = sum[t: ptr[6 * e + c] .. ptr[6 * e + c + 1]](s[t])
+    """
+    (d,) = read_defs(lower(load_spec(dedent(text)))).values()
+    assert segments_of(d) == Segments("t", "c", outer=("e",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from nautilus.core.expr.build import number
@@ -100,7 +100,29 @@ def ordered(t: Term, d: Def, price: Price) -> Ordered | None:
     late = frozenset(a.name for a in t.red if least(a) < 1)
     red = frozenset(a.name for a in t.red)
     found = cheapest(factors, red, late, lambda s, top: price.sum(s, parts, top))
-    return None if found is None else Ordered(t, tuple(map(tuple, groups.values())), tuple(scale), absent, *found)
+    if found is None:
+        return None
+    conditions = {n: axes for n, (axes, _, condition) in enumerate(groups) if condition}
+    tree, _ = _with_late_conditions(found[0], [f.axes for f in factors], conditions)
+    return Ordered(t, tuple(map(tuple, groups.values())), tuple(scale), absent, tree, found[1])
+
+
+def _with_late_conditions(
+    s: Sum, axes: Sequence[frozenset[str]], conditions: Mapping[int, frozenset[str]], last: bool = True
+) -> tuple[Sum, tuple[int, ...]]:
+    """``s`` without the ``conditions`` of sums inside on none of their summed axes, and those that its reader takes.
+
+    A product whose results are all computed needs no mask for them, and so may run on warpgroups.
+    """
+    items = list[int | Sum]()
+    for i in s.items:
+        inner, taken = _with_late_conditions(i, axes, conditions, False) if isinstance(i, Sum) else (i, ())
+        items += [inner, *taken] if s.over else [i]
+    found = (i for i in items if isinstance(i, int) and not conditions.get(i, s.over) & s.over)
+    late = () if last else tuple(found)
+    items = [i for i in items if i not in late]
+    used = frozenset[str]().union(*(i.axes if isinstance(i, Sum) else axes[i] for i in items))
+    return Sum(tuple(items), s.over, used - s.over), late
 
 
 def least(a: Axis) -> int:

@@ -14,7 +14,7 @@ Invariants:
 * no operand that may be infinite enters a sum that it was outside of, so inf and NaN in the inputs give what the spec
   defines;
 * every sum but the last one has a domain that is never empty: the 0 of an empty one would meet the other factors, whose
-  terms are absent;
+  terms are absent, and which may be infinite if they are no integers;
 * every sum but the last one reads within the tensors under its own conditions.
 """
 
@@ -259,8 +259,8 @@ class _Emitter:
         return red, o.value(s, inner, self.d.value.dtype), o.guard(s)
 
     def whole(self, x: Def, conditional: bool) -> bool:
-        """Whether ``x`` is never empty, and reads within the tensors also where other conditions do not hold."""
-        fixed = x.guard is None and all(least(a) > 0 for a in x.red)
+        """Whether ``x`` is of integers or never empty, and reads within the tensors where no other condition holds."""
+        fixed = x.value.dtype.is_int or (x.guard is None and all(least(a) > 0 for a in x.red))
         if not fixed and nonempty(x) != TRUE:
             return False
         shapes = {b.name: b.shape for b in (*self.program.buffers, *(y.buffer for y in self.made))}

@@ -25,7 +25,10 @@ a chunk are then those of the values of a digit.  A row without an element has a
     digit_2[p] = code[row_1[p]] // B % B                    ;    row_2[p] = sum[x | place_2[x] == p](row_1[x])
 
 Keys may depend
-on several reduced axes, whose rows are numbered; other conditions stay where they are.  Sums with the same key share
+on several reduced axes, whose rows are numbered; other conditions stay where they are.  The keys of several axes of the
+result are the digits of one, which is stored, and which is -1 where one of them is outside of its axis::
+
+    key[t] = key_e[t] * F + key_f[t]  if 0 <= key_e[t] < E and 0 <= key_f[t] < F  else -1  Sums with the same key share
 the order, and so do extremes of rows of :data:`LONG` elements or more, which would take an atomic operation for each
 element.  ``row`` is 0 at places that no row has, so that no index leads outside of a tensor.
 
@@ -76,6 +79,7 @@ GAIN = 0.8  # the order takes less than this share of the time of the scatter: k
 _ORDERED = ("sum", "prod")  # combiners that every order rounds in another way
 MOST = 1 << 24  # largest number of rows that are sorted
 SEGMENT = 1 << 14  # rows of an element, of which its segment has many (67M terms of 64 elements: 194 us, 268 predicted)
+_ELEMENTS = 1 << 31  # of several axes, which an i32 numbers
 LONG = 8  # elements of a row of a reduction that is exact in any order, from which on it uses the order of a sum
 
 
@@ -108,13 +112,15 @@ class SortTerms:
 
 @dataclass(frozen=True, slots=True)
 class _Sortable:
-    """A reduction over ``rows``: each belongs to the element ``key`` of ``axis``, under conditions ``rest``.
+    """A reduction over ``rows``: each belongs to the element ``key`` of ``keyed``, under conditions ``rest``.
+
+    The elements of several axes ``keyed`` are numbered, and a row of none of them has the key -1.
 
     ``in_block``: blocks combine the terms of its scatter in shared memory, and elements have many rows.
     """
 
     rows: tuple[Axis, ...]
-    axis: Axis
+    keyed: tuple[Axis, ...]
     key: Expr
     rest: tuple[Expr, ...]
     in_block: bool
@@ -127,7 +133,12 @@ class _Sortable:
     @property
     def elements(self) -> int:
         """The number of elements that a key may name."""
-        return size(self.axis) or 0
+        return prod(size(a) or 0 for a in self.keyed)
+
+    @property
+    def element(self) -> Expr:
+        """The number of an element."""
+        return _numbered(self.keyed, [Var(a.name) for a in self.keyed])
 
     @property
     def order(self) -> tuple[Expr, int]:
@@ -136,7 +147,7 @@ class _Sortable:
 
     def others(self, d: Def) -> int:
         """The elements of a row of ``d``, which is this."""
-        return prod(size(a) or 1 for a in d.par if a is not self.axis)
+        return prod(size(a) or 1 for a in d.par if a not in self.keyed)
 
     @property
     def digits(self) -> int:
@@ -179,8 +190,8 @@ def _sortable(program: Program, d: Def) -> _Sortable | None:
     """``d`` as a reduction of rows; None for another definition, or where a key or a condition may be read outside."""
     shapes = {b.name: b.shape for b in program.buffers}
     k = keyed(d, shapes) if d.op in _ORDERED or scattered(program, d) is not None else None
-    found = None if k is None or len(k.keys) != 1 else _by_key(d, k)
-    if found is None or not 0 < found.number <= MOST or not found.elements:
+    found = None if k is None else _by_key(d, k)
+    if found is None or not 0 < found.number <= MOST or not 0 < found.elements < _ELEMENTS:
         return None
     rows, every = ({a.name: a.extent for a in axes} for axes in (found.rows, d.axes))
     certain = all(certainly_in_range(c, shapes, every) for c in found.rest)
@@ -188,17 +199,42 @@ def _sortable(program: Program, d: Def) -> _Sortable | None:
 
 
 def _by_key(d: Def, k: Keyed) -> _Sortable | None:
-    """``d`` with the key of ``k``, which depends on reduced axes alone."""
-    (axis,) = k.keys
-    red = {a.name for a in d.red}
-    equation = next(((c, e) for c in all_conjuncts(d.guard) if (e := key_of(c, axis.name, red)) is not None), None)
-    if equation is None or not free_vars(equation[1]) <= red or any(size(a) is None for a in d.axes):
+    """``d`` with the keys of ``k``, which depend on reduced axes alone."""
+    red, equations = {a.name for a in d.red}, dict[Expr, Expr]()
+    keyed_axes = tuple(a for a in d.par if a in k.keys)
+    for axis in keyed_axes:
+        found = ((c, e) for c in all_conjuncts(d.guard) if (e := key_of(c, axis.name, red)) is not None)
+        condition, key = next((pair for pair in found if pair[0] not in equations), (None, None))
+        if condition is None or key is None or not free_vars(key) <= red:
+            return None
+        equations[condition] = key
+    if any(size(a) is None for a in d.axes):
         return None
-    condition, key = equation
+    key = _one_key(keyed_axes, tuple(equations.values()))
     rows = tuple(a for a in d.red if a.name in free_vars(key))
-    rest = tuple(c for c in all_conjuncts(d.guard) if c != condition)
-    many = prod(size(a) or 0 for a in rows) >= SEGMENT * (size(axis) or 0)
-    return _Sortable(rows, axis, key, rest, many and fits_in_blocks(*arranged(d, k)))
+    rest = tuple(c for c in all_conjuncts(d.guard) if c not in equations)
+    elements = prod(size(a) or 0 for a in keyed_axes)
+    many = prod(size(a) or 0 for a in rows) >= SEGMENT * elements
+    return _Sortable(rows, keyed_axes, key, rest, many and fits_in_blocks(*arranged(d, k)))
+
+
+def _one_key(axes: Sequence[Axis], keys: Sequence[Expr]) -> Expr:
+    """The number of the element of ``axes`` at ``keys``; of several, -1 where it is none."""
+    if len(keys) == 1:
+        return keys[0]
+    inside = conjunction(
+        c for a, key in zip(axes, keys, strict=True) for c in within(key, Const(size(a) or 0, key.dtype))
+    )
+    assert inside is not None
+    return make("select", inside, _numbered(axes, [_cast(key, DType.I32) for key in keys]), integer(-1))
+
+
+def _numbered(axes: Sequence[Axis], place: Sequence[Expr]) -> Expr:
+    """The number of ``place`` in ``axes``."""
+    number = place[0]
+    for a, x in zip(axes[1:], place[1:], strict=True):
+        number = calc("add", calc("mul", number, size(a) or 1), x)
+    return number
 
 
 def gains(sums: Sequence[tuple[Def, _Sortable]]) -> bool:
@@ -227,9 +263,9 @@ def _sorted(program: Program, d: Def, s: _Sortable, orders: dict[tuple[Expr, int
     order = orders[s.order]
     of_ends = _of_ends(d, s)
     if of_ends is not None:
-        ends = [Load(order.start, (x,), DType.I32) for x in (Var(s.axis.name), calc("add", Var(s.axis.name), 1))]
+        ends = [Load(order.start, (x,), DType.I32) for x in (s.element, calc("add", s.element, 1))]
         return put_defs(program, d.name, (*made, replace(d, red=(), op=None, value=of_ends(*ends), guard=None)))
-    p, e = Axis(unused("p", [a.name for a in d.axes]), s.number, d.span), Var(s.axis.name)
+    p, e = Axis(unused("p", [a.name for a in d.axes]), s.number, d.span), s.element
     at = s.at(Load(order.row, (Var(p.name),), DType.I32))
     ends = [Load(order.start, (x,), DType.I32) for x in (e, calc("add", e, 1))]
     inside = (calc("le", ends[0], Var(p.name)), calc("lt", Var(p.name), ends[1]))
@@ -254,12 +290,13 @@ def _order(program: Program, d: Def, s: _Sortable, made: list[Def]) -> _Order:
     """The order of the rows of ``s``, whose definitions join ``made``."""
     r, x, e, p = (unused(n, [a.name for a in d.axes], first=2) for n in ("r", "x", "e", "p"))
     number, one, digits = s.number, integer(1), s.digits
+    stored: Def | None = None
     rows, places = Axis(r, number), Axis(p, number)
     elements = Axis(e, s.elements + 1)  # of the last one, all ends are behind the rows
     named, whole = _Names(program, d, made), s.key.dtype
 
     def key(place: Expr) -> Expr:
-        return substitute(s.key, s.at(place))
+        return substitute(s.key, s.at(place)) if stored is None else _read(stored, place)
 
     def row_of(placed: Def, value: Expr) -> Def:
         return named("row", (places,), value, rows, calc("eq", _read(placed, Var(r)), Var(p)))
@@ -268,6 +305,8 @@ def _order(program: Program, d: Def, s: _Sortable, made: list[Def]) -> _Order:
         before = Axis(x, elements.extent)
         return named("start", (elements,), _read(total, Var(x)), before, calc("lt", Var(x), Var(e)))
 
+    if len(s.keyed) > 1:
+        stored = named("key", (rows,), key(Var(r)))
     valid = conjunction(within(key(Var(r)), Const(s.elements, whole)))
     assert valid is not None
     if digits == 1:

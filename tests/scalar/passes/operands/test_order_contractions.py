@@ -259,3 +259,22 @@ def test_where_the_spec_gives_a_number_or_inf_the_new_order_does(body: str) -> N
         defined += int(np.isinf(want).sum())
         np.testing.assert_allclose(have[known], want[known], rtol=1e-9, atol=1e-9)
     assert defined  # some results are inf
+
+
+TRIANGLES = """input T: {type}[L, L]
+output t: {result}
+t = sum[i, j, k | i < j and j < k]({result}(T[i, j]) * T[j, k] * T[i, k])
+"""
+
+
+def test_sums_of_integers_over_nothing() -> None:
+    """A condition on the axes of a result is one of its reader."""
+    p = ordered(TRIANGLES.format(type="i8", result="i32"))
+    assert p is not None
+    expect(p, "t_part[j, k] sum= cast<i32>(T[i, j]) * cast<i32>(T[i, k]) where i < j")
+    expect(p, "t[] sum= cast<i32>(T[j, k]) * t_part[j, k] where j < k")
+
+
+def test_sums_of_floats_over_nothing() -> None:
+    """The 0 of a sum over nothing would meet inf."""
+    assert ordered(TRIANGLES.format(type="f16", result="f32")) is None
