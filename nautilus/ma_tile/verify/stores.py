@@ -24,6 +24,7 @@ from nautilus.ma_tile.analysis.access import (
     constant_in_vector,
     is_contiguous,
     key_dimensions,
+    nearest_width,
     offset,
     repeated_width,
     shifted_width,
@@ -66,8 +67,13 @@ def need_access(s: KernelScope, op: GlobalLoad | GlobalStore | AsyncCopy, buffer
         return
     index = tuple(_with_variables(e, s.lets) for e in op.index)  # a variable may hide what divides it
     mask = None if op.mask is None else _with_variables(op.mask, s.lets)
-    ok = _is_access(s, op, buffer, axis, index, mask) or not _is_refuted(s, op, buffer, axis, layout, index, mask)
+    ok = _is_access(s, op, buffer, axis, index, mask)
+    ok = ok or not (_is_nearest(op) or _is_refuted(s, op, buffer, axis, layout, index, mask))
     s.need(ok, "vectors are aligned neighbours in memory under one condition", f"{op.vec} of {op.buffer} along {axis}")
+
+
+def _is_nearest(op: GlobalLoad | GlobalStore | AsyncCopy) -> bool:
+    return isinstance(op, GlobalLoad) and op.nearest
 
 
 def _with_variables(e: Expr, known: Mapping[str, Expr]) -> Expr:
@@ -85,6 +91,8 @@ def _is_access(
     repeat = op.repeat if isinstance(op, GlobalLoad) else None
     if isinstance(op, GlobalLoad) and op.shift is not None:
         return shifted_width(buffer, index, mask, axis, op.vec, runs) == (op.vec, op.shift)
+    if _is_nearest(op):
+        return nearest_width(buffer, index, mask, axis, op.vec, runs) == op.vec
     if repeat is None:
         return vector_width(buffer, index, mask, axis, op.vec, runs) == op.vec
     if op.vec > repeat:
