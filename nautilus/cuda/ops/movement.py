@@ -251,7 +251,6 @@ def _print_shifted_load(w: Writer, op: ma.GlobalLoad, name: str, exprs: list[Exp
 def _print_ends(w: Writer, dtype: DType, size: int, beyond: tuple[str | None, str | None]) -> None:
     """Print the vector ``word`` of ``size`` bytes: all elements are the first or the last of ``part`` ``beyond`` it."""
     word, fields = _WORDS[size], ["part"] if size == 4 else [f"part.{x}" for x in _FIELDS[: size // 4]]
-    chosen = [fields[:] for _ in beyond]
     ends = [fields[0], fields[-1]]
     if dtype.bytes < 4:
         selectors = (0x0000, 0x3333) if dtype.bytes == 1 else (0x1010, 0x3232)

@@ -204,8 +204,6 @@ def ld_global(s: KernelScope, op: GlobalLoad) -> None:
         words = op.vec * buffer.dtype.bytes >= 4 and layout.registers * buffer.dtype.bytes % 4 == 0
         ok = plain and op.repeat is None and 0 < op.shift < op.vec and inside and words
         s.need(ok, "shifted vectors are of whole vectors of the tensor", f"{op.shift} of {op.vec}")
-    several = op.vec > 1 and op.repeat is None and op.shift is None and not op.volatile
-    s.need(several or not op.nearest, "nearest vectors are plain ones of several elements", op.buffer)
     written = op.volatile and op.buffer in stored(walk_ops(s.kernel.body))
     s.need(not written, "volatile loads read buffers that the kernel does not write", op.buffer)
     s.need(not op.volatile or buffer.dtype.bytes <= 4, "volatile loads are of at most 4 bytes an element", op.buffer)

@@ -61,6 +61,9 @@ def need_access(s: KernelScope, op: GlobalLoad | GlobalStore | AsyncCopy, buffer
     What is not proved is refused where an example shows that it does not hold.
     """
     repeat = op.repeat if isinstance(op, GlobalLoad) else None
+    if isinstance(op, GlobalLoad) and op.nearest:
+        several = op.vec > 1 and op.repeat is None and op.shift is None and not op.volatile
+        s.need(several, "nearest vectors are plain ones of several elements", op.buffer)
     need_vector(s, layout, op.vec, buffer.dtype.bytes, None, repeat or 1)
     axis = vector_axis(layout, op.vec)
     if op.vec == 1 or axis is None or _is_access(s, op, buffer, axis, op.index, op.mask):

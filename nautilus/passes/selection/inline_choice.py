@@ -113,7 +113,8 @@ def _stored(
         least = AGAIN if any(x.buffer in defs for x in d.reads()) else AGAIN_INPUTS
         often = d.buffer.dtype.bytes <= 2 and terms >= least * elements
         again = _computes(d, defs) and (often or (_gathers(d, defs) and terms >= AGAIN_APART * elements))
-        if d.buffer.dtype.is_float and (again or d.name in ends or (whole and (_rounds_product(d, defs) or _rounds_window(d, defs)))):
+        stored = whole and (_rounds_product(d, defs) or _rounds_window(d, defs))  # in memory anyway
+        if d.buffer.dtype.is_float and (again or d.name in ends or stored):
             yield d.name
         else:
             yield from _stored(d.value, defs, inline, terms, ends)
