@@ -62,8 +62,13 @@ class Box:
 
 
 def columns(dtype: DType) -> int:
-    """The least number of columns of a product."""
-    return 16 if dtype is DType.F32 else 32
+    """The least number of columns of a product: with fewer columns of 8 bits no warpgroup has a tile."""
+    return 16 if dtype is DType.F32 else 32 if dtype.is_half else 64
+
+
+def steps(dtype: DType) -> tuple[tuple[int, float], ...]:
+    """Terms of a step of the loop, and relative rates; of elements of 8 bits, at least 64 bytes."""
+    return STEPS[:1] if dtype is DType.I8 else STEPS
 
 
 def is_long(dtype: DType, terms: int, columns: int) -> bool:

@@ -18,7 +18,7 @@ from nautilus.cuda.expr import CONDITION, PRODUCT, Text, operand
 from nautilus.cuda.ops.elementwise import print_cast
 from nautilus.cuda.registers import group, register_offset
 from nautilus.cuda.writer import Printers, Writer, calls
-from nautilus.ma_tile.analysis.access import affine
+from nautilus.ma_tile.analysis.access import Nearest, affine, nearest_of
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout, tile_shape
 
@@ -197,6 +197,10 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
     if op.shift is not None:
         _print_shifted_load(w, op, name, exprs, op.shift)
         return
+    near = nearest_of(op.index[-1]) if op.nearest else None
+    if near is not None:
+        op = replace(op, index=(*op.index[:-1], near.first(vec)))
+        exprs = [*exprs, near.place]
     step = max(vec, pack_of(dtype, layout.registers))
     with w.registers("r", layout.registers, step) as r:
         for start in range(0, step, vec):
@@ -204,7 +208,15 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
             with w.braces("") if step > vec else nullcontext(), w.positions(op.result.layout, exprs, at):
                 pointer = global_pointer(w, op.buffer, op.index, op.result.layout, at)
                 mask = None if op.mask is None else operand(w.expr(op.mask, layout, at), CONDITION)
-                _load_words(w, op.result, name, at, start, vec, pointer, mask, op.volatile)
+                beyond = None if near is None else _beyond(w, near, layout, at, vec)
+                _load_words(w, op.result, name, at, start, vec, pointer, mask, op.volatile, beyond)
+
+
+def _beyond(w: Writer, near: Nearest, layout: FragLayout, r: str, vec: int) -> tuple[str | None, str | None]:
+    """Whether the vector at register ``r`` lies before the first one between the bounds, and after the last one."""
+    place = operand(w.expr(near.place, layout, r), PRODUCT)
+    low = None if near.low is None else f"{place} < {near.low}"
+    return low, None if near.high is None else f"{place} > {near.high - vec + 1}"
 
 
 def _print_shifted_load(w: Writer, op: ma.GlobalLoad, name: str, exprs: list[Expr], shift: int) -> None:
@@ -234,6 +246,25 @@ def _print_shifted_load(w: Writer, op: ma.GlobalLoad, name: str, exprs: list[Exp
                 piece = f"(u32)(((u64){words[n + first + 1]} << 32 | {piece}) >> {8 * bits})"
             at = plus(divided(r, pack), n) if pack > 1 else plus(r, n)
             w.line(f"{name}[{at}] = {piece if pack > 1 else from_word(piece, dtype)};")
+
+
+def _print_ends(w: Writer, dtype: DType, size: int, beyond: tuple[str | None, str | None]) -> None:
+    """Print the vector ``word`` of ``size`` bytes: all elements are the first or the last of ``part`` ``beyond`` it."""
+    word, fields = _WORDS[size], ["part"] if size == 4 else [f"part.{x}" for x in _FIELDS[: size // 4]]
+    ends = [fields[0], fields[-1]]
+    if dtype.bytes < 4:
+        selectors = (0x0000, 0x3333) if dtype.bytes == 1 else (0x1010, 0x3232)
+        ends = [f"__byte_perm({x}, 0, {s:#06x})" for x, s in zip(ends, selectors, strict=True)]
+    for name, condition in zip(("low", "high"), beyond, strict=True):
+        if condition is not None:
+            w.line(f"const bool {name} = {condition};")
+    texts = list[str]()
+    for field in fields:
+        text = field
+        for name, condition, other in (("high", beyond[1], ends[1]), ("low", beyond[0], ends[0])):
+            text = text if condition is None or other == field else f"{name} ? {other} : {text}"
+        texts.append(text)
+    w.line(f"const {word} word = " + (f"{texts[0]};" if size == 4 else f"make_{word}({', '.join(texts)});"))
 
 
 def _print_repeated_load(w: Writer, op: ma.GlobalLoad, name: str, exprs: list[Expr]) -> None:
@@ -310,8 +341,12 @@ def _load_words(
     pointer: str,
     mask: str | None,
     volatile: bool = False,
+    beyond: tuple[str | None, str | None] | None = None,
 ) -> None:
-    """Load ``vec`` elements at ``pointer`` into the registers from number ``at`` on."""
+    """Load ``vec`` elements at ``pointer`` into the registers from number ``at`` on.
+
+    ``beyond``: conditions under which all are the first element, and the last one.
+    """
     dtype, spelled = frag.type.dtype, w.array(frag)
     size = vec * dtype.bytes
     if dtype.bytes == 8:
@@ -323,7 +358,10 @@ def _load_words(
     if volatile:
         load, mask = f"{w.speller.use(f'load_pinned_{size}')}({pointer}, {mask or 'true'})", None
     if size > 4 or spelled.pack > 1:
-        w.line(f"const {word} word = {f'{mask} ? {load} : {zero}' if mask else load};")
+        loaded = f"{mask} ? {load} : {zero}" if mask else load
+        w.line(f"const {word} {'word' if beyond is None else 'part'} = {loaded};")
+        if beyond is not None:
+            _print_ends(w, dtype, size, beyond)
     if size <= 4 and spelled.pack == 1:
         value = f"{mask} ? {load} : ({word})0" if mask else load
         for n in range(vec):

@@ -23,6 +23,7 @@ from nautilus.core.expr.nodes import refs as refs_of
 from nautilus.core.index.linear import ZERO, Linear, atom, divided
 from nautilus.core.index.simplify import divisor
 from nautilus.core.index.sizes import at_most
+from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
@@ -70,6 +71,58 @@ def vector_width(
     v = floor_pow2(limit)
     while v > 1:
         if _offset_ok(form, axis, v, refs) and (mask is None or uniform(mask, axis, v, refs)):
+            return v
+        v //= 2
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The position ``min(max(place, low), high)``; a bound that is None is absent."""
+
+    place: Expr
+    low: int | None
+    high: int | None
+
+    def first(self, width: int) -> Expr:
+        """The position of the first element of the vector that has the elements of the vector at ``place``."""
+        inside = self.place if self.low is None else calc("max", self.place, self.low)
+        return inside if self.high is None else calc("min", inside, self.high - width + 1)
+
+
+def nearest_of(e: Expr) -> Nearest | None:
+    """The parts of a position that is the nearest one to another between constant bounds; None for other positions."""
+    bounds: dict[str, int | None] = {"max": None, "min": None}
+    place = e
+    while (found := _bounded(place)) is not None and bounds[found[0]] is None:
+        place = found[1]
+        bounds[found[0]] = found[2]
+    low, high = bounds["max"], bounds["min"]
+    ordered = low is None or high is None or low <= high
+    return Nearest(place, low, high) if place is not e and ordered else None
+
+
+def _bounded(e: Expr) -> tuple[str, Expr, int] | None:
+    match e:
+        case Op(op="max" | "min" as name, args=(a, Const(value=c)) | (Const(value=c), a)) if not a.dtype.is_float:
+            return name, a, int(c)
+    return None
+
+
+def nearest_width(
+    buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None, axis: str, limit: int, refs: RefAxes
+) -> int:
+    """The largest vector up to ``limit`` along ``axis`` at the nearest position between two bounds; 1: none is legal.
+
+    Both bounds are multiples of the vector, so that each vector lies between them or has one element.
+    """
+    near = nearest_of(index[-1]) if index and buffer.dtype.bytes in (1, 2, 4) else None
+    if near is None or buffer.dtype is DType.BOOL or buffer.stride(len(index) - 1) != 1:
+        return 1
+    v = vector_width(buffer, (*index[:-1], near.place), mask, axis, limit, refs)
+    while v > 1:
+        whole = (near.low or 0) % v == 0 and (near.high is None or (near.high + 1) % v == 0)
+        if whole and v * buffer.dtype.bytes >= 4 and _offset_ok(affine(near.place), axis, v, refs):
             return v
         v //= 2
     return 1

@@ -18,7 +18,7 @@ from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.functions.arrays import maximum, minimum
 from nautilus.core.numerics import Array
 from nautilus.core.tiles import TileType
-from nautilus.ma_tile.interp.state.global_memory import check_rows, check_shifted, check_vectors
+from nautilus.ma_tile.interp.state.global_memory import check_nearest, check_rows, check_shifted, check_vectors
 from nautilus.ma_tile.interp.state.outstanding import Undefined
 from nautilus.ma_tile.interp.state.shared_memory import MANY, Flight
 from nautilus.ma_tile.interp.state.sync import Arrival
@@ -317,7 +317,9 @@ def ld_global(run: BlockRun, ctx: Context, op: GlobalLoad) -> None:
     dtype = memory.dtypes[op.buffer]
     if register_type(dtype) is not register_type(op.result.type.dtype):
         raise Fault("layout", f"{op.buffer} holds {dtype}, not {op.result.type.dtype}")
-    if op.shift is None:
+    if op.nearest:
+        check_nearest(place, op.vec, dtype.bytes, mask, op.buffer)
+    elif op.shift is None:
         check_vectors(place, op.vec, dtype.bytes, mask, op.buffer, op.repeat or 1)
     else:
         check_shifted(place, op.vec, op.shift, mask, op.buffer)

@@ -14,6 +14,7 @@ Meaning.
   the registers are combined: the partial of each lane and warp that splits the reduced axes remains, as
   a position along the new axis of that name (one reduced axis, no ``scratch``).
 * ``mul_unless_one x, y``: a warp executes the multiplication only if one of its threads holds a ``y`` that is not 1.
+* ``ld.global .. nearest``: the vectors whose last position is between its bounds are aligned neighbours in memory.
 * ``ld.global .. shift n``: both aligned vectors are in the tensor, and the mask has one value for the elements of each.
 * ``undefined`` initialises a carried value that the loop overwrites before it reads it.
 * ``ld.global .. volatile``: the compiler may not move the load up.  The kernel does not write the buffer.
@@ -209,12 +210,14 @@ class UndefinedOp:
     span: Span = SPAN
 
 
-@op(MA, "ld.global $buffer[$index]( where $mask)? vec $vec( repeat $repeat)?( shift $shift)?( $volatile)?")
+@op(MA, "ld.global $buffer[$index]( where $mask)? vec $vec( repeat $repeat)?( shift $shift)?( $nearest)?( $volatile)?")
 class GlobalLoad:
     """Loads ``vec`` registers with each instruction; ``volatile``: the compiler does not move it.
 
     ``repeat``: neighbouring registers that hold one element, as those of the elements that share a byte do.
     ``shift``: the registers lie this many elements after a multiple of ``vec``, in two aligned vectors.
+    ``nearest``: the last position is the nearest one between two bounds, and between these are whole vectors: the
+    registers of a vector beyond a bound have the element there.
     """
 
     result: Frag = declare(RESULT)
@@ -226,6 +229,7 @@ class GlobalLoad:
     repeat: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
     shift: int | None = declare(INTEGER, default=None)
+    nearest: bool = declare(flag("nearest"), default=False)
 
 
 @op(MA, "st.global $buffer[$index], $value( where $mask)? vec $vec( atomic $combiner)?( in $scratch)?")

@@ -24,6 +24,7 @@ from nautilus.ma_tile.analysis.access import (
     constant_in_vector,
     is_contiguous,
     key_dimensions,
+    nearest_width,
     offset,
     repeated_width,
     shifted_width,
@@ -60,14 +61,22 @@ def need_access(s: KernelScope, op: GlobalLoad | GlobalStore | AsyncCopy, buffer
     What is not proved is refused where an example shows that it does not hold.
     """
     repeat = op.repeat if isinstance(op, GlobalLoad) else None
+    if isinstance(op, GlobalLoad) and op.nearest:
+        several = op.vec > 1 and op.repeat is None and op.shift is None and not op.volatile
+        s.need(several, "nearest vectors are plain ones of several elements", op.buffer)
     need_vector(s, layout, op.vec, buffer.dtype.bytes, None, repeat or 1)
     axis = vector_axis(layout, op.vec)
     if op.vec == 1 or axis is None or _is_access(s, op, buffer, axis, op.index, op.mask):
         return
     index = tuple(_with_variables(e, s.lets) for e in op.index)  # a variable may hide what divides it
     mask = None if op.mask is None else _with_variables(op.mask, s.lets)
-    ok = _is_access(s, op, buffer, axis, index, mask) or not _is_refuted(s, op, buffer, axis, layout, index, mask)
+    ok = _is_access(s, op, buffer, axis, index, mask)
+    ok = ok or not (_is_nearest(op) or _is_refuted(s, op, buffer, axis, layout, index, mask))
     s.need(ok, "vectors are aligned neighbours in memory under one condition", f"{op.vec} of {op.buffer} along {axis}")
+
+
+def _is_nearest(op: GlobalLoad | GlobalStore | AsyncCopy) -> bool:
+    return isinstance(op, GlobalLoad) and op.nearest
 
 
 def _with_variables(e: Expr, known: Mapping[str, Expr]) -> Expr:
@@ -85,6 +94,8 @@ def _is_access(
     repeat = op.repeat if isinstance(op, GlobalLoad) else None
     if isinstance(op, GlobalLoad) and op.shift is not None:
         return shifted_width(buffer, index, mask, axis, op.vec, runs) == (op.vec, op.shift)
+    if _is_nearest(op):
+        return nearest_width(buffer, index, mask, axis, op.vec, runs) == op.vec
     if repeat is None:
         return vector_width(buffer, index, mask, axis, op.vec, runs) == op.vec
     if op.vec > repeat:

@@ -10,7 +10,8 @@ parts of rows, and the fragments of an MMA 4 bytes of each.  What ends a chain o
 that a product projects, is a candidate in every type and before every product: where the reader computes it, the
 reductions that it reads have no kernel in common.  So is a factor that rounds the result of a product, times
 constants, to 16 bits: where no kernel has both products, the result is in memory anyway, in f32 if the reader rounds
-it.  A sum of several products of which a reader needs columns that lie beside each other, as the gates of a cell do, is
+it.  So is one that rounds what a window gives, as a depthwise convolution does, which no kernel of a product computes.
+A sum of several products of which a reader needs columns that lie beside each other, as the gates of a cell do, is
 a candidate too: the products are then one kernel.  An element of pairs, as each of the scores that are compared with
 all others, is computed again for each tile of results, unless it is stored.  An elementwise definition that reads one
 at several positions, as a stencil of what another stencil gives, computes it at each of them.  All candidates of a
@@ -32,7 +33,7 @@ from nautilus.passes.selection import split_choice
 from nautilus.passes.selection.trial import Trial
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.contractions.shared_parts import slots
-from nautilus.scalar.analysis.definitions import Def, points, size
+from nautilus.scalar.analysis.definitions import Def, points, size, slides
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART, AGAIN_INPUTS
 from nautilus.scalar.rewriting import find_defs
@@ -112,7 +113,8 @@ def _stored(
         least = AGAIN if any(x.buffer in defs for x in d.reads()) else AGAIN_INPUTS
         often = d.buffer.dtype.bytes <= 2 and terms >= least * elements
         again = _computes(d, defs) and (often or (_gathers(d, defs) and terms >= AGAIN_APART * elements))
-        if d.buffer.dtype.is_float and (again or d.name in ends or (whole and _rounds_product(d, defs))):
+        stored = whole and (_rounds_product(d, defs) or _rounds_window(d, defs))  # in memory anyway
+        if d.buffer.dtype.is_float and (again or d.name in ends or stored):
             yield d.name
         else:
             yield from _stored(d.value, defs, inline, terms, ends)
@@ -189,6 +191,15 @@ def _computes(d: Def, defs: Mapping[str, Def]) -> bool:
     value = strip_conversions(d.value)
     made = defs.get(value.buffer) if isinstance(value, Load) else None
     return isinstance(value, Op) or (made is not None and made.is_reduction)
+
+
+def _rounds_window(d: Def, defs: Mapping[str, Def]) -> bool:
+    """Whether ``d`` rounds what a window gives at each of its positions to at most 16 bits: a depthwise convolution."""
+    own = tuple(Var(a.name) for a in d.par)
+    made = [defs[ld.buffer] for ld in d.reads() if ld.buffer in defs and ld.index == own]
+    found = [r for r in made if r.is_reduction and r.buffer.dtype.bytes > d.buffer.dtype.bytes]
+    windows = any(slides(r, {a.name for a in r.red}, {a.name for a in r.par}) for r in found)
+    return windows and d.buffer.dtype.bytes <= 2 and not any(map(multiplies_matrices, found))
 
 
 def _rounds_product(d: Def, defs: Mapping[str, Def]) -> bool:

@@ -56,3 +56,21 @@ module s target sm_80 {
 ; CHECK-NEXT: #pragma unroll
 ; CHECK-NEXT: for (int r = 0; r < 8; ++r) {
 ; CHECK-NEXT: y[r] = floor_div(1 - (x_i % 4 + (r % 4)), 2);
+
+; CASE: vectors at the nearest position of a row, whose ends are copied into those beyond it
+; ARCH: sm_80
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module s target sm_80 {
+  input X: f16[72]
+  output Y: f16[64]
+  kernel y grid 1 warps 1 min_blocks 1 {
+    layout #x = reg(i:4x1) lane(i:16x4, *:2) warp()
+    %x = ld.global X[min(max(i - 4, 0), 55)] vec 4 nearest : f16[i: 64] #x
+    st.global Y[i], %x vec 4
+  }
+}
+; CHECK: const uint2 part = *reinterpret_cast<const uint2*>(X + (min(max(at_i - 4, 0), 52)));
+; CHECK-NEXT: const bool low = (at_i - 4) < 0;
+; CHECK-NEXT: const bool high = (at_i - 4) > 52;
+; CHECK-NEXT: const uint2 word = make_uint2(low ? __byte_perm(part.x, 0, 0x1010) : high ? __byte_perm(part.y, 0, 0x3232) : part.x, low ? __byte_perm(part.x, 0, 0x1010) : high ? __byte_perm(part.y, 0, 0x3232) : part.y);

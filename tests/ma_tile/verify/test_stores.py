@@ -71,3 +71,33 @@ def test_rows_that_are_contiguous_in_parts(shape: str, index: str) -> None:
     with pytest.raises(VerifyError) as info:
         verify(parse(ROWS.replace("SHAPE", shape).replace("INDEX", index)))
     assert info.value.rule == "rows are contiguous in the tensor"
+
+
+#: Vectors at the nearest position of a row.
+NEAREST = """
+module nearest target sm_90a {
+  input X: f32[16, 64]
+  output Y: f32[16, 64]
+  kernel nearest grid 1 warps 4 min_blocks 1 {
+    layout #in = reg(j:4x1) lane(j:16x4, i:2x1) warp(i:4x2)
+    %x = ld.global X[i, min(max(j - 4, 8), 63)] vec 4 nearest : f32[i: 8, j: 64] #in
+    st.global Y[i, j], %x vec 4
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("j - 4", "j - 3"), (", 8)", ", 6)"), ("63", "62"), ("vec 4 nearest", "vec 4"), ("j - 4", "j * 4")]
+)
+def test_vectors_at_the_nearest_position(old: str, new: str) -> None:
+    verify(parse(NEAREST))
+    with pytest.raises(VerifyError) as info:
+        verify(parse(NEAREST.replace(old, new)))
+    assert info.value.rule == "vectors are aligned neighbours in memory under one condition"
+
+
+def test_nearest_vectors_have_several_elements() -> None:
+    with pytest.raises(VerifyError) as info:
+        verify(parse(NEAREST.replace("vec 4 nearest", "vec 1 nearest")))
+    assert info.value.rule == "nearest vectors are plain ones of several elements"

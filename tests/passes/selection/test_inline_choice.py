@@ -136,6 +136,15 @@ s[t, e] = softplus(X[t, e])
 R[t, e] = sum[f](1 if s[t, f] > s[t, e] else 0)
 """
 FEW_RANKS = RANKS.replace("T = 8192, E = 256", "T = 16, E = 1024")  # of which each has its own elements
+DEPTHWISE = """
+dim B = 8, H = 56, W = 56, C = 128, K = 64
+input X: bf16[B, H, W, C]
+input D: bf16[3, C]
+input P: bf16[C, K]
+output Y: bf16[B, H, W, K]
+T: bf16[b, y, x: W, c] = relu(sum[r: 3 | 0 <= x + r - 1 < W](X[b, y, x + r - 1, c] * D[r, c]))
+Y[b, y, x, k] = sum[c](T[b, y, x, c] * P[c, k])
+"""
 TYPED = GATED.replace("{type}", ": bf16")
 
 
@@ -166,6 +175,9 @@ def request(text: str, schedule: Schedule | None = None) -> Request:
         (FEW_RANKS.replace("T = 16", "T = 2"), ()),
         (PAIRS, ("T",)),
         (PAIRS.replace("T: bf16", "T"), ()),
+        (DEPTHWISE, ("T",)),
+        (DEPTHWISE.replace("T: bf16", "T"), ()),
+        (DEPTHWISE.replace("x + r - 1", "r"), ()),
     ],
 )
 def test_candidates_are_small_computed_and_read_often(text: str, expected: tuple[str, ...]) -> None:

@@ -242,6 +242,19 @@ def check_vectors(place: Ints, vec: int, width: int, mask: Array | None, what: s
         raise Fault("misaligned", f"a vector of {what} does not start at a multiple of {count * width} bytes")
 
 
+def check_nearest(place: Ints, vec: int, width: int, mask: Array | None, what: str) -> None:
+    """Each ``vec`` consecutive registers move as one access (:func:`check_vectors`), or have one element all.
+
+    Raises Fault.
+    """
+    v = place.reshape(*place.shape[:-1], -1, vec)
+    one = np.repeat((v == v[..., :1]).all(-1), vec, axis=-1)
+    live = ~one if mask is None else ~one & np.broadcast_to(mask, place.shape)
+    check_vectors(place, vec, width, live, what)
+    if mask is not None:
+        check_vectors(np.broadcast_to(np.arange(place.shape[-1]), place.shape), vec, 1, mask, what)
+
+
 def check_rows(place: Ints, number: Ints, columns: int, mask: Array | None, what: str) -> None:
     """The elements of a row are neighbours in memory, under a condition that holds on a range of them.
 

@@ -14,7 +14,10 @@ An index may be a function of such a position, the nearest one inside the tensor
 A load is not changed if no index moves with one axis whose neighbouring positions are in registers and with another
 axis, all of which is in registers; if another index or a part of the mask depends on either of them in another way; or
 if its elements are not fewer.  Elements that are contiguous along the windows are loaded with vectors; the first and
-the last one may have elements outside of the windows, as far as the tensor goes.
+the last one may have elements outside of the windows, as far as the tensor goes.  So are those at the nearest position
+inside a row of whole vectors::
+
+    %x = ld.global X[min(max(p + r - 1, 0), 63)]    %u = ld.global X[min(max(p * 4 + u - 4, 0), 63)] .. vec 4 nearest
 
 Elements of less than 32 bits that are neighbours along the windows share registers.  Where only a conversion to 32 bits
 reads the windows, it is done before them, so that no register is put together anew.
@@ -37,7 +40,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.analysis.access import vector_width
+from nautilus.ma_tile.analysis.access import nearest_of, nearest_width, vector_width
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import Frag, GlobalLoad, MapOp, MemKernel, MemModule, MemOp, WindowOp, walk_ops
 from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
@@ -154,6 +157,7 @@ class _Elements:
     start: int
     index: tuple[Expr, ...]
     mask: Expr | None
+    nearest: bool = False
 
     def shifted(self, axis: str, start: int) -> _Elements:
         """These elements and as many before them."""
@@ -236,6 +240,7 @@ class _Windows:
         frag = replace(frag, layout=layout_name(self.layouts, own, f"{op.result.layout}_once"))
         load = replace(op, result=frag, index=found.index, mask=found.mask, vec=found.vec)
         names, sizes = (axis, along.positions.name, along.terms.name), (along.step, along.dilation)
+        load = replace(load, nearest=found.nearest)
         return load, WindowOp(op.result, frag, *names, *sizes, found.start + along.first or None, op.span)
 
     def _vectors(self, op: GlobalLoad, single: _Elements, axis: str, along: _Along) -> _Elements:
@@ -243,7 +248,8 @@ class _Windows:
         buffer = self.buffers[op.buffer]
         width = VECTOR_BYTES // buffer.dtype.bytes
         while width > 1:
-            start = linear(single.index[-1]).const % width
+            near = nearest_of(single.index[-1])
+            start = linear(single.index[-1] if near is None else near.place).const % width
             size = -(-(along.size + start) // width) * width
             found = single if start == 0 else single.shifted(axis, start)
             mask = found.mask
@@ -252,6 +258,9 @@ class _Windows:
             fewer = size < along.together * along.terms.size
             if fewer and vector_width(buffer, found.index, mask, axis, width, {}) == width:
                 return replace(found, size=size, vec=width, mask=mask)
+            inside = near is not None and near.low is not None and near.high is not None
+            if fewer and inside and nearest_width(buffer, found.index, found.mask, axis, width, {}) == width:
+                return replace(found, size=size, vec=width, nearest=True)
             width //= 2
         return single
 

@@ -7,8 +7,9 @@
 so that the product has one loop, which its engines pipeline without a break.  The innermost axis has a multiple of
 :data:`ROW` bytes, hence a step of the loop stays inside of it: the quotient is the same for the whole step, and the
 remainder increases by one in it, as copies of boxes need.  The order of the terms is that of nested loops.  Operands of
-16 bits have shorter steps where that makes one loop of them: of :data:`SHORT` bytes, if there is no condition, or of
-:data:`MMA_DEPTH` terms, if the axis is contiguous in no operand (the images of a batch, in the gradient of a filter).
+16 bits have shorter steps where that makes one loop of them: of :data:`SHORT` bytes, if there is no condition or if
+elements have 8 bits, or of :data:`MMA_DEPTH` terms, if the axis is contiguous in no operand (the images of a batch, in
+the gradient of a filter).
 
 Operands of at most 16 bits an element may be shifted by the other axes, and the product may have a condition that holds
 wherever all operands are inside of their tensors, because copies of boxes give zeros elsewhere::
@@ -106,7 +107,8 @@ def _fits(d: Def, inner: Axis, length: int) -> bool:
         return False
     if not along:
         return length % MMA_DEPTH == 0
-    return d.guard is None and all(length * ld.dtype.bytes % SHORT == 0 for ld in found)
+    bytes_ = all(ld.dtype.bits == 8 for ld in found)
+    return (d.guard is None or bytes_) and all(length * ld.dtype.bytes % SHORT == 0 for ld in found)
 
 
 def _is_shifted(program: Program, d: Def, found: Sequence[Load], inner: str) -> bool:

@@ -18,7 +18,8 @@ boxes load its windows as they are.
 
 The pass takes the division that :mod:`nautilus.targets.window_rates` predicts to be fastest, where the prediction is at
 most :data:`~nautilus.targets.window_rates.WINDOWS_SHARE` of that of a product by warps: on targets with warpgroup MMAs,
-for operands of 16 bits, and for those of f32 in precision fast.
+for operands of 16 bits, for integers of 8 bits whose terms are i32, and for those of f32 in precision fast.  MMAs of 8
+bits read rows along the terms, so both temps have a window last, and steps are whole rows of 64 bytes.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ def convolution(program: Program, d: Def, in_parts: bool) -> Convolution | None:
     if None in found or len(types) != 1:
         return None
     dtype = types.pop()
-    if not (dtype.is_half or (dtype is DType.F32 and in_parts)):
+    exact = dtype is DType.I8 and d.value.dtype is DType.I32
+    if not (dtype.is_half or exact or (dtype is DType.F32 and in_parts)):
         return None
     own = [[a for a in d.par if a.name in names] for names in (product.rows, product.columns)]
     plain = [all(isinstance(e, Var) for e in ld.index) for ld in found if ld is not None]
@@ -165,7 +167,7 @@ def _tensor(e: Expr) -> Load | None:
 
 def _has_boxes(program: Program, c: Convolution) -> bool:
     """Whether copies of boxes load the operand of 16 bits as it is (``flatten-contractions``)."""
-    if not c.dtype.is_half:
+    if not (c.dtype.is_half or c.dtype is DType.I8):
         return False
     found = contracted(program, c.d) or c.d.red[:1] * (len(c.d.red) == 1)
     rows = frozenset(a.name for a in c.rows)
@@ -243,9 +245,9 @@ def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
             terms = _volume(inner)
             if _volume(outer) == 1 and not rates.is_long(c.dtype, terms, extent(c.column)):
                 continue
-            for contiguous in (False, True):
+            for contiguous in (False, True) if c.dtype is not DType.I8 else (True,):
                 found: dict[int, Windows | None] = {}
-                for step, merit in rates.STEPS:
+                for step, merit in rates.steps(c.dtype):
                     padded = -(-terms // step) * step if outer else terms
                     operations = 2 * prod(shape) * _volume(outer) * _terms(terms, padded, step)
                     for temp, box in _temps(c, inner, contiguous, step, padded, found):
@@ -342,13 +344,12 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
         inside = [left.buffer.supported(index), None if right is None else right.buffer.supported(other.index)]
         kept += [*inside, *(substitute(e, taps) for e in c.kept)]
     factors: list[Expr] = [Load(known or left.name, index, c.dtype, d.span), other]
-    if c.dtype is not DType.F32:
-        factors = [Op("cast", (e,), DType.F32, d.span) for e in factors]
+    factors = [in_compute_type(e) for e in factors]
     whole = extent(c.column) % rates.TILE == 0 or (len(c.rows) == 1 and extent(c.column) >= rates.TILE)
     if whole and c.column.name not in free_vars(d.index[-1]):
         factors.reverse()
     axis = Axis(name, _volume(x.outer) * x.padded, x.inner[0].span)
-    value = Op("mul", tuple(factors), DType.F32, d.span)
+    value = Op("mul", tuple(factors), c.dtype.compute, d.span)
     made = replace(d, red=(axis,), value=value, guard=conjunction(kept))
     return put_defs(program, d.name, (*(t for t in (None if known else left, right) if t is not None), made))
 
@@ -369,7 +370,7 @@ def _terms_last(c: Convolution) -> bool:
 
     Columns that are not whole rows of 128 bytes would be copied to shared memory in many short rows.
     """
-    return extent(c.column) % rates.SLAB != 0
+    return c.dtype is DType.I8 or extent(c.column) % rates.SLAB != 0
 
 
 def _filter_temp(program: Program, c: Convolution, x: Choice) -> Def:

@@ -36,6 +36,11 @@ A block for each point would have one tile with few elements.
 The three elements of a vector would leave a quarter of all lanes idle.  A norm or a product of :data:`VECTORS` of them
 is an expression as well.
 
+Few neighbours whose results another kind of reduction combines, as in the median of a window of 3 x 3, would meet in
+different threads after the first of both::
+
+    low[y, x, j] = min[i: 3](X[y + i, x + j])     ;     top[y, x] = max[j: 3](low[y, x, j])
+
 A reduction over at most :data:`MOST_POSITIONS` positions that reads nothing along them but coefficients, such as one
 over the bits of a number or the powers of a polynomial, has :data:`BATCH` results or more, and becomes an expression
 too.  Its positions are numbers then, and the terms are combined in pairs::
@@ -111,7 +116,8 @@ class UnrollReductions(CertifyingPass[Program]):
             square = _has_few_terms(d, SQUARE) and _has_tiny_matrix(d, buffers, SQUARE)
             once = _is_read_once(d, program)
             stored = square and not (tiny or once)  # a temp that readers would compute too often
-            tiny = (tiny or square or _is_of_positions(d) or _is_of_vectors(d, defs)) and once
+            nested = _is_of_vectors(d, defs) or _is_of_windows(d, program)
+            tiny = (tiny or square or _is_of_positions(d) or nested) and once
             if not (tiny or stored or _is_short(d, buffers)):
                 continue
             made = _unrolled(d)
@@ -171,6 +177,23 @@ def _is_of_vectors(d: Def, defs: Mapping[str, Def]) -> bool:
     )
     over, own = {a.name for a in d.red}, {a.name for a in d.par}
     return few and not slides(d, over, own) and _elements(d.par) >= VECTORS and not multiplies_matrices(d)
+
+
+def _is_of_windows(d: Def, program: Program) -> bool:
+    """Whether ``d`` combines few neighbours and a reduction of another kind combines few neighbouring results of it."""
+    over, own = {a.name for a in d.red}, {a.name for a in d.par}
+    few = d.buffer.space is Space.TEMP and _has_few_terms(d) and _size(d.value) * _terms(d) <= LIMIT
+    if not few or not slides(d, over, own) or _elements(d.par) < VECTORS or multiplies_matrices(d):
+        return False
+    readers = find_defs(Dead().apply(program)).values()
+    read = [(r, ld) for r in readers for ld in r.reads() if ld.buffer == d.name]
+    nested = [(r, ld) for r, ld in read if r.is_reduction and _has_few_terms(r) and _along(ld, r)]
+    return len(nested) == len(read) > 0 and any(r.op != d.op for r, _ in nested)
+
+
+def _along(ld: Load, reader: Def) -> bool:
+    """Whether terms of ``reader`` are at neighbouring positions of ``ld``, alone."""
+    return all(Var(a.name) in ld.index for a in reader.red)
 
 
 def _without(e: Expr, gone: set[Load]) -> frozenset[str]:

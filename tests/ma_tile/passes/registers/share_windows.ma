@@ -123,3 +123,44 @@ module t target sm_80 {
 ; CHECK-NEXT: %x_once_wide = cast %x_once : i32[
 ; CHECK-NEXT: %f = window %x_once_wide over u into {{q s|s q}} by 1 1 : i32[
 ; CHECK-NOT: cast
+
+; CASE: the nearest position inside of a row of whole vectors, in vectors before and after the windows
+; RUN: share-windows
+; COMPLETE:
+; AGAIN
+module t target sm_80 {
+  input X: f16[4, 64]
+  output Y: f32[4, 64]
+  kernel t grid 4 warps 1 min_blocks 1 {
+    layout #q_s = reg(q:8x1, s:5x1) lane(q:8x8, *:4) warp()
+    layout #q = reg(q:8x1) lane(q:8x8, *:4) warp()
+    %x = ld.global X[block, min(max(q + s - 2, 0), 63)] vec 1 : f16[q: 64, s: 5] #q_s
+    %f = cast %x : f32[q: 64, s: 5] #q_s
+    %y = reduce sum %f over s : f32[q: 64] #q
+    st.global Y[block, q], %y vec 4
+  }
+}
+; CHECK: = ld.global X[block, min(max(q * 8 + u - 8, 0), 63)] vec 8 nearest : f16[u: 24, q: 8]
+; CHECK: = window {{.*}} over u into q s by 1 1 from 6 :
+
+; CASE: the nearest position where a vector has elements on either side of a bound, or beyond the only bound
+; RUN: share-windows
+; COMPLETE:
+; AGAIN
+module t target sm_80 {
+  input X: f32[4, 64]
+  output Y: f32[4, 64]
+  output Z: f32[4, 64]
+  kernel t grid 4 warps 1 min_blocks 1 {
+    layout #q_s = reg(q:4x1, s:3x1) lane(q:16x4, *:2) warp()
+    layout #q = reg(q:4x1) lane(q:16x4, *:2) warp()
+    %x = ld.global X[block, min(max(q + s - 1, 2), 62)] vec 1 : f32[q: 64, s: 3] #q_s
+    %y = reduce sum %x over s : f32[q: 64] #q
+    st.global Y[block, q], %y vec 4
+    %v = ld.global X[block, min(q + s, 63)] vec 1 : f32[q: 64, s: 3] #q_s
+    %z = reduce sum %v over s : f32[q: 64] #q
+    st.global Z[block, q], %z vec 4
+  }
+}
+; CHECK: = ld.global X[block, min(max(q * 4 + u - 1, 2), 62)] vec 1 : f32[u: 6
+; CHECK: = ld.global X[block, min(q * 4 + u2, 63)] vec 1 : f32[u2: 6
