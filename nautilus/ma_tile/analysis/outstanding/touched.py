@@ -47,6 +47,7 @@ class Touched:
     own: frozenset[str]
     _accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(init=False, default_factory=dict)
     _active: dict[int, tuple[tuple[MemOp, ...], Sequence[tuple[int, MemOp]]]] = field(init=False, default_factory=dict)
+    _tma: dict[int, tuple[MemOp, bool]] = field(init=False, default_factory=dict)
     _same: dict[tuple[int, int], tuple[Access, Access, bool]] = field(init=False, default_factory=dict)
 
     _overlap: dict[tuple[Accesses, Accesses], bool] = field(init=False, default_factory=dict)
@@ -74,6 +75,13 @@ class Touched:
         found = self._accesses.get(id(op))
         if found is None:
             found = self._accesses[id(op)] = (op, self._own(op))
+        return found[1]
+
+    def loads_by_tma(self, op: MemOp) -> bool:
+        """Whether ``op`` or an op inside of it is a load by TMA."""
+        found = self._tma.get(id(op))
+        if found is None:
+            found = self._tma[id(op)] = (op, any(isinstance(x, TmaLoad) for x in walk_ops((op,))))
         return found[1]
 
     def _own(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
