@@ -14,7 +14,6 @@ _ROLE = re.compile(r":(?:func|class|data|meth|attr):`~?\.*([\w.]+)`")
 _MODULE = re.compile(r":mod:`~?\.*([\w.]+)`")
 _MEMBER = re.compile(r"``([A-Z]\w+)\.(\w+)``")
 _LIBRARY = {"ctypes", "json"}
-_LEAVES = (ast.expr_context, ast.operator, ast.cmpop, ast.Constant)  # half of all nodes, which define nothing
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,15 @@ def known() -> Known:
             if name := bound(node):
                 for names in inside:
                     names.add(name)
-            todo += ((child, inside) for child in ast.iter_child_nodes(node) if not isinstance(child, _LEAVES))
+            todo += ((child, inside) for child in ast.iter_child_nodes(node) if _may_define(child))
     return found
+
+
+def _may_define(node: ast.AST) -> bool:
+    """Whether ``node`` may define what others refer to, as no values do, which are most of all nodes."""
+    if isinstance(node, ast.expr):
+        return isinstance(getattr(node, "ctx", None), ast.Store)
+    return not isinstance(node, ast.expr_context | ast.operator)
 
 
 def bound(node: ast.AST) -> str:

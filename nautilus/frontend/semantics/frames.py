@@ -125,8 +125,10 @@ class Frame:
     def bind(self, name: str, variables: list[Bound]) -> Frame:
         """This frame with ``name`` (each variable it links to) bound to ``variables``, in order."""
         if name not in self.locals and name in self.links and self.caller is not None:
-            caller = self.caller
-            for target in self.links[name]:
+            caller, targets = self.caller, self.links[name]
+            if len(targets) == 1:  # its roots, which are as many as the variables, need not be counted
+                return replace(self, caller=caller.bind(targets[0], variables))
+            for target in targets:
                 count = len(caller.roots(target))
                 caller, variables = caller.bind(target, variables[:count]), variables[count:]
             return replace(self, caller=caller)

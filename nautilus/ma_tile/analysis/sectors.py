@@ -11,6 +11,7 @@ tile counts as alone in its sector, unless it is known where that value comes fr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import gcd
 
@@ -24,7 +25,7 @@ from nautilus.core.index.simplify import divisor
 from nautilus.core.index.sizes import nominal
 from nautilus.core.numerics import distinct, run_starts
 from nautilus.core.records import dataclass
-from nautilus.core.records.memo import by_identity
+from nautilus.core.records.memo import by_identity, first_equal
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
@@ -69,11 +70,17 @@ def sectors(
     different in every element.
     """
     if known is None:
-        return _alone(buffer, index, layout, vec)
+        return _alone(buffer if not index or _chosen(index[0]) else _of_any_length(buffer), index, layout, vec)
     return _counted(buffer, index, layout, vec, known)
 
 
-@by_identity(256)  # the cost model asks for the same access at many places and sizes
+@by_identity(256)
+def _of_any_length(buffer: Buffer) -> Buffer:
+    """One object for all buffers that differ in their first extent alone, which no stride depends on."""
+    return first_equal(replace(buffer, shape=(1, *buffer.shape[1:]), view_of=None))
+
+
+@by_identity(1024)  # the cost model asks for the same access at many places and sizes
 def _alone(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int) -> Sectors:
     return _counted(buffer, index, layout, vec, None)
 
@@ -88,7 +95,8 @@ def _counted(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: i
         if free_vars(e).isdisjoint(layout.axes) and not _chosen(e):
             before += int(_at(e, {}).flat[0]) * nominal(buffer.stride(n))
         else:
-            positions.append((e, nominal(buffer.stride(n)), nominal(buffer.shape[n])))
+            extent = nominal(buffer.shape[n]) if _chosen(e) else 0  # which matters for no other position
+            positions.append((e, nominal(buffer.stride(n)), extent))
     names = {x.name for e, _, _ in positions for x in _chosen(e) if isinstance(x, Ref)}
     places = None if known is None else tuple((name, known[name]) for name in sorted(names))
     return _averages(tuple(positions), before % (LINE // size), lanes, places, size, vec, step)
@@ -101,8 +109,8 @@ def _averages(
 ) -> Sectors:  # fmt: skip
     """The averages for elements of ``size`` bytes, which may start at every multiple of ``step`` in a sector.
 
-    ``positions``: those that depend on the element, with their strides and the extents of their dimensions; ``before``:
-    elements from a line to the others.
+    ``positions``: those that depend on the element, with their strides and, where they are read from memory or a tile,
+    the extents of their dimensions; ``before``: elements from a line to the others.
     """
     elements = _places(positions, lanes, None if known is None else dict(known)) + before
     places = distinct(elements)

@@ -73,10 +73,12 @@ def attempt(program: Program, context: Context, after: str, attempts: int = 1) -
     failed: tuple[Schedule, ScheduleError | UnsupportedError] | None = None
     while attempts:
         module: Any = program
-        schedule, again = context.schedule, False
+        schedule, again, known = context.schedule, False, context
         try:
             for step in todo:
-                ready = prepared(step, module, replace(context, schedule=schedule))
+                if known.schedule is not schedule:  # few steps decide on one
+                    known = replace(context, schedule=schedule)
+                ready = prepared(step, module, known)
                 schedule = ready.schedule
                 if failed is not None and step.name == PLANNED and schedule == failed[0]:
                     again = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from functools import lru_cache
 
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
@@ -19,12 +19,20 @@ KNOWN = 4096  # accesses whose results are kept: each state of a loop asks for i
 class Access:
     """One stage of a buffer: ``at`` modulo the stages, as a form of the enclosing loop variables.
 
-    ``part``: the range of positions along the first axis; None: the whole stage.
+    ``part``: the range of positions along the first axis; None: the whole stage.  Equal ones that :func:`access` makes
+    are mostly one object, as sets of them are looked up many times.
     """
 
     buffer: str
     at: Linear
     part: tuple[int, int] | None = None
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.buffer, self.at, self.part)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def rename(self, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
         """The access with ``to`` for ``var``; an access to every stage where ``var`` stands inside of an atom."""
@@ -32,12 +40,24 @@ class Access:
 
 
 @lru_cache(KNOWN)
+def access(buffer: str, at: Linear, part: tuple[int, int] | None = None) -> Access:
+    """The access with these fields."""
+    return Access(buffer, at, part)
+
+
+@lru_cache(KNOWN)
+def _moved(x: Access, by: Linear) -> Access:
+    """``x`` with its stage moved ``by`` a form."""
+    return access(x.buffer, x.at + by, x.part)
+
+
+@lru_cache(KNOWN)
 def _renamed(x: Access, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
     c = x.at.slope(var)
     rest = x.at - atom(Var(var)).scale(c)
     if any(var in free_vars(a) for a in rest.terms):
-        return tuple(replace(x, at=constant(k)) for k in range(stages))
-    return (replace(x, at=rest + to.scale(c)) if c else x,)
+        return tuple(access(x.buffer, constant(k), x.part) for k in range(stages))
+    return (access(x.buffer, rest + to.scale(c), x.part) if c else x,)
 
 
 Accesses = frozenset[Access]
@@ -66,7 +86,7 @@ class State:
             return self
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(replace(x, at=x.at + by) if x.buffer in buffers else x for x in xs)
+            return frozenset(_moved(x, by) if x.buffer in buffers else x for x in xs)
 
         return State(f(self.written), f(self.read), tuple(map(f, self.groups)), f(self.open))
 
@@ -143,4 +163,4 @@ def _modulo(f: Linear, stages: int) -> Linear:
 @lru_cache(KNOWN)
 def within(x: Access, stages: int) -> Access:
     """``x`` with its stage modulo ``stages``."""
-    return replace(x, at=_modulo(x.at, stages))
+    return access(x.buffer, _modulo(x.at, stages), x.part)

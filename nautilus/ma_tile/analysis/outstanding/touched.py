@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 from nautilus.core.index.linear import ZERO, Linear
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.analysis.outstanding.states import NONE, Access, Accesses, stage_number
+from nautilus.ma_tile.analysis.outstanding.states import NONE, Access, Accesses, access, stage_number
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
@@ -47,6 +47,7 @@ class Touched:
     own: frozenset[str]
     _accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(init=False, default_factory=dict)
     _active: dict[int, tuple[tuple[MemOp, ...], Sequence[tuple[int, MemOp]]]] = field(init=False, default_factory=dict)
+    _tma: dict[int, tuple[MemOp, bool]] = field(init=False, default_factory=dict)
     _same: dict[tuple[int, int], tuple[Access, Access, bool]] = field(init=False, default_factory=dict)
 
     _overlap: dict[tuple[Accesses, Accesses], bool] = field(init=False, default_factory=dict)
@@ -59,7 +60,7 @@ class Touched:
     @property
     def elsewhere(self) -> Accesses:
         """Accesses to the exchanged tensors in global memory."""
-        return frozenset(Access(_global(n), ZERO) for n in self.exchanged)
+        return frozenset(access(_global(n), ZERO) for n in self.exchanged)
 
     def active(self, body: tuple[MemOp, ...]) -> Sequence[tuple[int, MemOp]]:
         """The ops of ``body`` that order accesses or touch anything, which few do, with their positions."""
@@ -76,19 +77,26 @@ class Touched:
             found = self._accesses[id(op)] = (op, self._own(op))
         return found[1]
 
+    def loads_by_tma(self, op: MemOp) -> bool:
+        """Whether ``op`` or an op inside of it is a load by TMA."""
+        found = self._tma.get(id(op))
+        if found is None:
+            found = self._tma[id(op)] = (op, any(isinstance(x, TmaLoad) for x in walk_ops((op,))))
+        return found[1]
+
     def _own(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
         if isinstance(op, ReduceOp | ScanOp) and op.scratch is not None:
-            return NONE, frozenset({Access(op.scratch, ZERO)}), NONE
+            return NONE, frozenset({access(op.scratch, ZERO)}), NONE
         t: Touch = deep_touch(op) if isinstance(op, IfOp) else touch(op)
         reads, writes, copies = (frozenset(map(self._access, slots)) for slots in (t.reads, t.writes, t.copies))
         if isinstance(op, SharedLoad | SharedStore) and op.start is not None:
             part = op.start, op.start + self._rows(op)
-            reads, writes = (frozenset(replace(x, part=part) for x in xs) for xs in (reads, writes))
+            reads, writes = (frozenset(access(x.buffer, x.at, part) for x in xs) for xs in (reads, writes))
         inside = tuple(walk_ops((op,))) if self.exchanged else ()
         loaded = {x.buffer for x in inside if isinstance(x, GlobalLoad)} & self.exchanged
         stored = {x.buffer for x in inside if isinstance(x, GlobalStore)} & self.exchanged
-        reads |= {Access(_global(n), ZERO) for n in loaded}
-        writes |= {Access(_global(n), ZERO) for n in stored}
+        reads |= {access(_global(n), ZERO) for n in loaded}
+        writes |= {access(_global(n), ZERO) for n in stored}
         return reads, writes, copies
 
     def _rows(self, op: SharedLoad | SharedStore) -> int:
@@ -99,8 +107,8 @@ class Touched:
     def _access(self, slot: Slot) -> Access:
         stages = self.smem[slot.buffer].stages
         if stages == 1:
-            return Access(slot.buffer, ZERO)
-        return Access(slot.buffer, stage_number(slot.stage, stages))
+            return access(slot.buffer, ZERO)
+        return access(slot.buffer, stage_number(slot.stage, stages))
 
     def overlap(self, xs: Accesses, ys: Accesses) -> bool:
         """Whether any of ``xs`` has a byte in common with any of ``ys``."""

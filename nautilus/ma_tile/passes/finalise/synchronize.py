@@ -117,10 +117,6 @@ def _replaced(op: MemOp) -> bool:
     return isinstance(op, AsyncWait) or (isinstance(op, Barrier) and op.threads is None)
 
 
-def _bulk(op: MemOp) -> bool:
-    return any(isinstance(x, TmaLoad) for x in walk_ops((op,)))
-
-
 @dataclass(slots=True)
 class _Sync:
     smem: dict[str, Smem]
@@ -195,7 +191,7 @@ class _Sync:
             touches = any(self.touched.of(op))
             if touches or isinstance(op, TmaLoad | AsyncCommit | Barrier):
                 chain = Chain((), state, state)
-            if isinstance(op, IfOp) and _bulk(op):
+            if isinstance(op, IfOp) and self.touched.loads_by_tma(op):
                 inner, left = self.block(op.body, state)
                 out.append(replace(op, body=inner))
                 state = state.join(left)
@@ -325,7 +321,7 @@ class _Sync:
                     state = self._met(state, team)
                 case IfOp(cond=cond) if self.runs.is_false(cond, at, given):
                     continue
-                case IfOp() if _bulk(op):
+                case IfOp() if self.touched.loads_by_tma(op):
                     return None
                 case _:
                     state = self._after(op, state)
@@ -442,7 +438,7 @@ class _Sync:
             reads, writes, copies = self.touched.of(op)
             if not (reads or writes or copies):
                 continue
-            if _bulk(op):
+            if self.touched.loads_by_tma(op):
                 return None
             if shift is not None:
                 moved = self.stages.renamed(State(reads, writes, (copies,)), *shift)
