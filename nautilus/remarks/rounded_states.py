@@ -1,7 +1,7 @@
 """``order``: steps that run one after another because each of them rounds the state.
 
-A state that an output of 16 bits shows is rounded in each step, so that a step is no linear map of the one before.  What
-the remark says is tried: without the rounding, ``chunk-recurrences`` cuts the steps into chunks.
+A state that an output of 16 bits shows is rounded in each step, so that a step is no linear map of the one before.
+What the remark says is tried: without the rounding, ``chunk-recurrences`` cuts the steps into chunks.
 """
 
 from __future__ import annotations
