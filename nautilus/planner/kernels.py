@@ -361,17 +361,14 @@ def _totals(operand: Def, reader: Def) -> bool:
     """Whether ``reader`` combines long reductions ``operand``, each of which should have a block of its own.
 
     Fewer terms are long where ``reader`` has running results (:data:`LONG`) than where it has one (:data:`LONGER`).  A
-    block that reduces columns has the terms of a sector of them.  Running results of running results of a row are in
-    one block.
+    block that reduces columns has the terms of a sector of them.  One block has running results of running results.
     """
     terms = prod(size(a) or SHORT for a in operand.red)
     if terms < LONG or not reader.is_reduction or dot_of(operand) is not None or shares_rows(operand, reader):
         return False
-    if scans_again(operand, reader):
-        return False
     scan, long = scan_of(reader), terms * sector_results(operand) >= LONGER
     combined = {scan.axis} if scan is not None else {a.name for a in reader.red} if long else set[str]()
-    return any(
+    return not scans_again(operand, reader) and any(
         ld.buffer == operand.name and any(combined & free_vars(e) for e in ld.index) for ld in loads(reader.value)
     )
 

@@ -103,13 +103,16 @@ def scanned(reader: Def, temp: Def, ld: Load) -> tuple[str, str] | None:
 
 
 def scans_again(temp: Def, reader: Def) -> bool:
-    """Whether ``temp`` and ``reader`` are scans along one axis, of which ``reader`` combines results of ``temp``."""
+    """Whether ``temp`` and ``reader`` are scans along one axis, of which ``reader`` combines results of ``temp``.
+
+    It reads no other results of ``temp`` for an element, such as the one before, which is at another place of a tile.
+    """
     first, scan = scan_of(temp), scan_of(reader)
     if first is None or scan is None or first.chunk or scan.chunk:
         return False
     found = [i for ld in reader.reads() if ld.buffer == temp.name for i in zip(temp.index, ld.index, strict=True)]
-    along = {own for own, at in found if scan.axis in free_vars(at)}
-    return along == {Var(first.into)} and (Var(first.into), Var(scan.axis)) in found
+    along = {pair for pair in found if scan.axis in free_vars(pair[1])}
+    return along == {(Var(first.into), Var(scan.axis))}
 
 
 def _unify(defs: Sequence[Def], reserved: Iterable[str], scans: bool) -> Unified:
