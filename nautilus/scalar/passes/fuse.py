@@ -89,9 +89,9 @@ def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...], kept:
             raise ScheduleError(f"no role for axis {name!r}", kernel=plan.name)
     roles = {a.name: a.role for a in plan.axes}
     for d in unified.defs:
-        for a in _scanned_inside(d, unified):
-            if roles[a] != TILE:
-                raise ScheduleError(f"{d.name} reads a tile along {a!r}, which has parts", kernel=plan.name)
+        for name in _scanned_inside(d, unified):
+            if roles[name] != TILE:
+                raise ScheduleError(f"{d.name} reads a tile along {name!r}, which has parts", kernel=plan.name)
         for a in plan.axes:
             if a.role == GRID and a.name not in {p.name for p in d.par} and (d.axis(a.name) or d.name in kept):
                 raise ScheduleError(f"grid axis {a.name!r} is not parallel in {d.name}", kernel=plan.name)
