@@ -257,6 +257,26 @@ def test_so_it_does_where_the_output_is_no_kernel(spec: Path, monkeypatch: pytes
     assert result.context.fallbacks.spilling == {"P__x"} and "ma-tile" not in result.modules
 
 
+@pytest.mark.parametrize(("excess", "kept"), [(2.0, True), (3.0, False)])
+def test_a_recurrence_that_spills_more_keeps_the_blocks_that_share_its_steps(
+    tmp_path: Path, excess: float, kept: bool
+) -> None:
+    """A single block for each position is many times slower."""
+    path = tmp_path / "power.naut"
+    path.write_text(
+        "dim B = 16, N = 256, T = 9\ninput A: f32[B, N, N]\noutput y: f32[B, N]\n"
+        "recur v[t: T, b, i] = sum[j](A[b, i, j] * v[t - 1, b, j]) if t > 0 else 1\ny[b, i] = v[T - 1, b, i]\n"
+    )
+    refusals = [SpillError("spills", kernel="v", excess=excess)]
+
+    def accept(result: Result) -> None:
+        if refusals:
+            raise refusals.pop()
+
+    fallbacks = compile_file(Request(path, until="ma-tile"), accept=accept).context.fallbacks
+    assert (fallbacks.spilling == {"v"}) == kept == (not fallbacks.taken)
+
+
 def test_a_broken_ir_is_no_reason_to_fall_back(spec: Path) -> None:
     refusing = Refusing(1, VerifyError)
     with pytest.raises(VerifyError, match="planted"):

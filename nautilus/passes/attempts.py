@@ -25,6 +25,8 @@ from nautilus.targets.limits import limits
 #: Bytes a thread that a kernel may spill without a smaller plan: they are few accesses, which the L1 cache has.
 SPILLED = 64
 _SMALLER = 1.5  # the least factor by which a plan shrinks because it spills
+#: The same of a recurrence, which no smaller plan shrinks: the next one is without the blocks that share its steps.
+_STEPS_SMALLER = 2.5
 #: How much longer the plan after one that spills may take by the cost model, which does not know of spills.
 SLOWER = 1.25
 
@@ -56,7 +58,7 @@ class Resources(Protocol):
 class Spilled:
     """A plan of the rules that spills at most half of its registers. ``seconds``: its predicted time.
 
-    ``request``: the request that keeps the plan.
+    ``request``: the request that keeps the plan.  A recurrence may spill more, which counts as more time.
     """
 
     request: Request
@@ -222,12 +224,16 @@ def _spilled(
 
     A plan that is known to spill from another compilation has no kernels here, and no time to compare with.
     """
-    few = isinstance(error, SpillError) and error.excess <= _SMALLER
-    if result.tuned or not few or {MA_TILE.name, request.until}.isdisjoint(result.modules):
+    planned = () if result.context.schedule is None else result.context.schedule.kernels
+    own = recomputed(error.kernel, result.context.schedule)
+    most = _SMALLER if any(k.name == own for k in planned) else _STEPS_SMALLER
+    excess = error.excess if isinstance(error, SpillError) else inf
+    if result.tuned or excess > most or {MA_TILE.name, request.until}.isdisjoint(result.modules):
         return None
     known = request.fallbacks
-    kept = replace(known, spilling=known.spilling | {recomputed(error.kernel, result.context.schedule)})
-    return Spilled(replace(request, fallbacks=kept), _seconds(lower(result, request.until)))
+    kept = replace(known, spilling=known.spilling | {own})
+    more = max(1.0, excess / _SMALLER) ** 2
+    return Spilled(replace(request, fallbacks=kept), more * _seconds(lower(result, request.until)))
 
 
 def _seconds(result: Result | None) -> float:

@@ -113,7 +113,7 @@ SCALAR = Stage(
     lower="nautilus.scalar.lowering:lower",
     passes=_passes(
         _SCALAR,
-        "recurrences.recur_scans:RecurScans",
+        *("positions.scan_positions:ScanPositions", "recurrences.recur_scans:RecurScans"),
         "references.running_moments:RunningMoments",
         *_recurrences("reverse_recurrences:ReverseRecurrences"),
         *_recurrences("unroll_recurrences:UnrollRecurrences", "members.split_recurrences:SplitRecurrences"),

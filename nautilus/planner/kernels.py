@@ -46,7 +46,7 @@ from nautilus.planner.rowwise.scatters import share_terms
 from nautilus.planner.rowwise.turned import steps_across, turns_rows
 from nautilus.planner.rowwise.windows import shares_windows
 from nautilus.planner.tiles import size_kernel
-from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.axes import Unified, scans_again
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.contractions.shared_parts import is_shared_part
 from nautilus.scalar.analysis.definitions import Def, points, sector_results, size
@@ -336,7 +336,7 @@ def _reduces_running(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     of its own would store them.
     """
     terms = prod(size(a) or SHORT for a in reader.red)
-    if not d.is_reduction or not reader.is_reduction or terms < LONG:
+    if not d.is_reduction or scan_of(d) is not None or not reader.is_reduction or terms < LONG:
         return False
     return any(ld.buffer in defs and scan_of(defs[ld.buffer]) is not None for ld in d.reads())
 
@@ -361,14 +361,14 @@ def _totals(operand: Def, reader: Def) -> bool:
     """Whether ``reader`` combines long reductions ``operand``, each of which should have a block of its own.
 
     Fewer terms are long where ``reader`` has running results (:data:`LONG`) than where it has one (:data:`LONGER`).  A
-    block that reduces columns has the terms of a sector of them.
+    block that reduces columns has the terms of a sector of them.  One block has running results of running results.
     """
     terms = prod(size(a) or SHORT for a in operand.red)
     if terms < LONG or not reader.is_reduction or dot_of(operand) is not None or shares_rows(operand, reader):
         return False
     scan, long = scan_of(reader), terms * sector_results(operand) >= LONGER
     combined = {scan.axis} if scan is not None else {a.name for a in reader.red} if long else set[str]()
-    return any(
+    return not scans_again(operand, reader) and any(
         ld.buffer == operand.name and any(combined & free_vars(e) for e in ld.index) for ld in loads(reader.value)
     )
 

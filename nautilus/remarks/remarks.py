@@ -63,7 +63,9 @@ def remarks(result: Result, watch: Watch, given: bool = False) -> tuple[Remark, 
     slow = {r.span.line for r in found if r.hint is not None}  # the reason for the predicted time is known
     found += (r for r in plans.remarks(facts) if not (r.kind is Kind.FLOOR and r.span.line in slow))
     if has_recurrences(planned):
-        found += order.steps(facts)
+        from nautilus.remarks import rounded_states  # most specs have no recurrence
+
+        found += [*order.steps(facts), *rounded_states.remarks(facts)]
     else:
         found += [*memory.remarks(facts), *order.remarks(facts), *order.segments(facts), *fills.remarks(facts)]
     return tuple(sorted(dict.fromkeys(found), key=lambda r: (r.span.line, r.span.column, NAMES.index(r.kind.value))))

@@ -59,6 +59,27 @@ def test_elementwise_readers_share_the_kernel() -> None:
     assert [k.ops[-1] for k in kernels] == ["S_chunk", "S_carry", "Y"] and "S_local" in kernels[-1].ops
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "D[i] = min[j](S[i, j] - P[i, j])\nP[i, j: N] = max[k | k <= j](S[i, k])\nS[i, j: N] = " + ROW,
+        "D[i] = max[j](f32(P[i, j]))\nP[i, j: N] = argmax[k | k <= j](X[i, k])",
+    ],
+)
+def test_a_block_has_running_results_of_running_results(text: str) -> None:
+    """A drawdown, and positions of running extremes, whose elements other definitions read as well."""
+    (kernel,) = schedule_of("dim M = 256, N = 1260\ninput X: f32[M, N]\noutput D: f32[M]\n" + text + "\n").kernels
+    assert len(kernel.ops) == 3 and {a.tile for a in kernel.axes if a.role == "tile"} == {2048}
+
+
+def test_running_results_before_each_element_are_in_another_kernel() -> None:
+    """A running variance reads the means with an element and before it; the means keep their sums in one kernel."""
+    text = "dim M = 2048, N = 512\ninput X: f32[M, N]\noutput A: f32[M, N], V: f32[M, N]\n"
+    text += "A[i, j] = mean[k | k <= i](X[k, j])\n"
+    text += "V[i, j] = sum[k | k <= i]((X[k, j] - A[i, j]) ** 2) / (i + 1)\n"
+    assert not any(k.name == "A_sum" for k in schedule_of(text).kernels)
+
+
 def test_running_results_of_long_reductions_read_them() -> None:
     """A block that has running results does not compute every reduction itself."""
     text = """

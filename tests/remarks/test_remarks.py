@@ -177,6 +177,14 @@ def test_steps_that_a_promise_would_cut_into_chunks() -> None:
     assert said(STEPS.replace("T = 4096", "T = 8")) == ()
 
 
+def test_steps_that_run_in_chunks_where_none_rounds_its_state() -> None:
+    given = STEPS.replace("output h: f32", "output h: bf16") + "assume abs(a[i, j]) <= 1\nassume -1 <= beta <= 1\n"
+    (found,) = said(given)
+    assert found.kind is Kind.ORDER and found.span.line == 6
+    assert "the 4096 steps of h run one after another because each rounds h to bf16" in found.message
+    assert said(given.replace("h[b, t", "s[b, t") + "h[b, t] = s[b, t]\n") == ()
+
+
 DELTA = """
 dim H = 16, T = 4096, D = 64
 input q: bf16[H, T, D], k: bf16[H, T, D], v: bf16[H, T, D], g: bf16[H, T]

@@ -6,6 +6,10 @@ loop, and so do the axes that number chunks of it, where the chunks are the same
 definitions of one shape, by their places.  Two axes of one definition never unify.  A load that would require it
 (``T[i] * T[j]``, a transpose of itself) is *misaligned*, and its buffer must stay in global memory.
 
+A scan reads earlier elements of a tensor that others read at the position of its result, as in ``M[t] = max_u c[u]``
+where ``u <= t`` beside ``c[t] / M[t]``.  Where the axes would not unify otherwise, those of ``t`` do: a kernel that has
+whole rows computes the scan from the tile of ``c`` (:func:`scanned`).
+
 Invariants: a class contains at most one axis of each definition; all its axes have one extent.
 """
 
@@ -14,13 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
-from nautilus.core.expr.nodes import Expr, Load, Op, Var
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, substitute
 from nautilus.core.index.sizes import Extent
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import Same, within_compilation
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import Def, rename_axes
+from nautilus.scalar.analysis.domains import scan_of
 
 Key = tuple[str, str]  # definition, axis
 
@@ -80,12 +85,47 @@ class Unified:
 
 def unify(defs: Sequence[Def], reserved: Iterable[str] = ()) -> Unified:
     """Unify the axes of ``defs`` (dependence order). No class gets a name of ``reserved``."""
+    found = _unify(defs, reserved, scans=False)
+    other = _unify(defs, reserved, scans=True) if found.misaligned and any(map(scan_of, defs)) else found
+    return found if other.misaligned else other
+
+
+def scanned(reader: Def, temp: Def, ld: Load) -> tuple[str, str] | None:
+    """The axis along which the scan ``reader`` reads ``temp``, and that of its results, which is the one of ``temp``.
+
+    None where it is no scan, or reads other positions.
+    """
+    scan = scan_of(reader)
+    if scan is None or scan.chunk or ld.index == temp.index:
+        return None
+    along = tuple(Var(scan.into) if e == Var(scan.axis) else e for e in ld.index)
+    return (scan.axis, scan.into) if along == temp.index else None
+
+
+def scans_again(temp: Def, reader: Def) -> bool:
+    """Whether ``temp`` and ``reader`` are scans along one axis, of which ``reader`` combines results of ``temp``.
+
+    It reads no other results of ``temp`` for an element, such as the one before, which is at another place of a tile.
+    """
+    first, scan = scan_of(temp), scan_of(reader)
+    if first is None or scan is None or first.chunk or scan.chunk:
+        return False
+    found = [i for ld in reader.reads() if ld.buffer == temp.name for i in zip(temp.index, ld.index, strict=True)]
+    along = {pair for pair in found if scan.axis in free_vars(pair[1])}
+    return along == {(Var(first.into), Var(scan.axis))}
+
+
+def _unify(defs: Sequence[Def], reserved: Iterable[str], scans: bool) -> Unified:
+    """:func:`unify`; ``scans``: scans read tensors along the axis of their results."""
     by_name = {d.name: d for d in defs}
     classes = _Classes({(d.name, a.name): a.extent for d in defs for a in d.axes})
     for d in defs:
+        scan = scan_of(d) if scans else None
         for ld in d.reads():
             if ld.buffer in by_name:
-                _align(classes, d, by_name[ld.buffer], ld)
+                along = ld if scan is None else substitute(ld, {scan.axis: Var(scan.into)})
+                assert isinstance(along, Load)
+                _align(classes, d, by_name[ld.buffer], along)
     _horizontal(classes, defs, reductions_only=True)
     _horizontal(classes, defs, reductions_only=False)
     _unify_chunks(classes, defs)
@@ -129,7 +169,7 @@ def _misaligned(defs: Sequence[Def]) -> tuple[tuple[str, str], ...]:
     for d in defs:
         for ld in d.reads():
             t = by_name.get(ld.buffer)
-            if t is not None and ld.index != t.index:
+            if t is not None and ld.index != t.index and scanned(d, t, ld) is None:
                 bad[d.name, ld.buffer] = None
     return tuple(bad)
 

@@ -7,8 +7,8 @@ another phase.
 
 Legality, checked here: every op of the plan exists; operands come before their readers; every grid
 axis is a parallel axis of every op in the group that has it, and of every op that keeps its buffer
-(an op without the axis is computed again by every block); every read of a fused definition is aligned; a scatter shares
-a kernel with scatters of the same terms alone, whose axes are grid or tile.
+(an op without the axis is computed again by every block); every read of a fused definition is aligned, or is that of a
+scan along whole tiles; a scatter shares a kernel with scatters of the same terms alone, whose axes are grid or tile.
 Establishes: one kernel a plan; under its grid loops one nest a definition, in phase order.
 """
 
@@ -23,7 +23,7 @@ from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, rewrite
 from nautilus.core.index.sizes import extent_expr
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule
-from nautilus.scalar.analysis.axes import Unified, unify
+from nautilus.scalar.analysis.axes import Unified, scanned, unify
 from nautilus.scalar.analysis.definitions import Def, read_defs
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, local_name, occurrences, phases
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
@@ -87,11 +87,22 @@ def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...], kept:
     for name in unified.extents:
         if all(a.name != name for a in plan.axes):
             raise ScheduleError(f"no role for axis {name!r}", kernel=plan.name)
+    roles = {a.name: a.role for a in plan.axes}
     for d in unified.defs:
+        for name in _scanned_inside(d, unified):
+            if roles[name] != TILE:
+                raise ScheduleError(f"{d.name} reads a tile along {name!r}, which has parts", kernel=plan.name)
         for a in plan.axes:
             if a.role == GRID and a.name not in {p.name for p in d.par} and (d.axis(a.name) or d.name in kept):
                 raise ScheduleError(f"grid axis {a.name!r} is not parallel in {d.name}", kernel=plan.name)
     return unified
+
+
+def _scanned_inside(d: Def, unified: Unified) -> tuple[str, ...]:
+    """The axes of ``d`` that are whole in a tile, because a scan reads a definition of the kernel along them."""
+    inside = {x.name: x for x in unified.defs}
+    found = (scanned(d, inside[ld.buffer], ld) for ld in d.reads() if ld.buffer in inside)
+    return tuple(name for axes in found if axes is not None for name in axes)
 
 
 def _scatter_the_same_terms(unified: Unified) -> bool:
@@ -144,7 +155,7 @@ def fuse_kernel(program: Program, plan: KernelPlan, defs: dict[str, Def], kept: 
     for p, op, k in occurrences(plan):
         d = unified.get(op)
         local = em.local_of(d, k)
-        body.extend(_nest(em, d, local, _redirect(unified, latest, em)))
+        body.extend(_nest(em, d, local, _redirect(unified, d, latest, em)))
         if local is not None:
             latest[op] = local
             locals_.append(_local(em, d, local))
@@ -177,17 +188,24 @@ def _local(em: _Emitter, d: Def, name: str) -> Buffer:
     return Buffer(name, d.buffer.dtype, tuple(a.extent for a in em.inner(d.par)), Space.LOCAL, d.span)
 
 
-def _redirect(unified: Unified, latest: dict[str, str], em: _Emitter) -> _Rule:
-    """The rewrite that sends reads of fused definitions to the locals that hold them now."""
+def _redirect(unified: Unified, d: Def, latest: dict[str, str], em: _Emitter) -> _Rule:
+    """The rewrite that sends reads of fused definitions by ``d`` to the locals that hold them now."""
     at = {name: tuple(Var(a.name) for a in em.inner(unified.get(name).par)) for name in latest}
     now = dict(latest)
 
     def rule(e: Expr) -> Expr | None:
         if isinstance(e, Load) and e.buffer in now:
-            return Load(now[e.buffer], at[e.buffer], e.dtype, e.span)
+            along = scanned(d, unified.get(e.buffer), e)
+            index = at[e.buffer] if along is None else tuple(_at(i, *along) for i in at[e.buffer])
+            return Load(now[e.buffer], index, e.dtype, e.span)
         return None
 
     return rule
+
+
+def _at(e: Expr, axis: str, into: str) -> Expr:
+    """The position ``e`` of a result of a scan at the place of its element."""
+    return Var(axis) if e == Var(into) else e
 
 
 def _nest(em: _Emitter, d: Def, local: str | None, rule: _Rule) -> tuple[Stmt, ...]:

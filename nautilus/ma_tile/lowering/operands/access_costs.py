@@ -142,9 +142,12 @@ def collect(
 def _widest(kernel: TileKernel, axis: str | None, vector_bytes: int) -> int:
     """The bytes of the widest vector along ``axis``.
 
-    Across the steps of a recurrence, lanes have a word each: fewer lanes along the steps exchange their maps.
+    Across the steps of a recurrence, lanes have a word each: fewer lanes along the steps exchange their maps.  The
+    steps are also those of scans whose results they read.
     """
-    steps = {op.axis for op in walk_ops(kernel.body) if isinstance(op, ScanOp) and op.into == op.axis}
+    scans = [op for op in walk_ops(kernel.body) if isinstance(op, ScanOp)]
+    steps = {op.axis for op in scans if op.into == op.axis}
+    steps |= {op.axis for op in scans if op.into in steps}
     return min(vector_bytes, WORD) if steps and axis is not None and axis not in steps else vector_bytes
 
 

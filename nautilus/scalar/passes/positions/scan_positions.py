@@ -8,7 +8,10 @@ The index of the largest element so far, as in ``argmax[u | u <= t](x[u])``, is 
 Its condition depends on the result, so that it is no scan, and its work is quadratic.  It is also the last position at
 which the extreme changed, which the elements up to this position decide::
 
-    p[t] = max_u u          where u <= t and (u == 0 or not x[u] <= m[u - 1])
+    b[t] = max_u x[u]       where u < t
+    p[t] = max_u u          where u <= t and (u == 0 or not x[u] <= b[u])
+
+``b`` has the axis of ``p``, so that one kernel has both, where ``m[u - 1]`` is at another position.
 
 An element that equals the extreme before it is no new one, so that the lowest position of equal ones stays.  A NaN
 becomes the extreme and stays it, so that nothing is new after the first one.
@@ -16,17 +19,19 @@ becomes the extreme and stays it, so that nothing is new after the first one.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
+from nautilus.core.buffers import Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import TRUE, conjunction, conjuncts
-from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, substitute
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, loads, substitute
 from nautilus.core.index.prefixes import Prefix, prefix
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, reads_of, writes_of
 from nautilus.scalar.ir import Program
-from nautilus.scalar.rewriting import find_defs, put_defs
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
 _WHOLE = Prefix(0, reverse=False)
 _STAYS = {"max": "le", "min": "ge"}  # what an element is that does not change the extreme before it
@@ -42,12 +47,13 @@ class ScanPositions:
         """The program with scans in place of searches for extremes."""
         for name, d in find_defs(program).items():
             if (made := _scan(program, d)) is not None:
-                program = put_defs(program, name, (made,))
+                program = put_defs(program, name, made)
+                program = _without_unread(program, {ld.buffer for ld in loads(d.guard or TRUE)})
         return program
 
 
-def _scan(program: Program, d: Def) -> Def | None:
-    """``d`` as a scan; None where it is not the lowest position of a running extreme."""
+def _scan(program: Program, d: Def) -> tuple[Def, Def] | None:
+    """The extremes before each position and ``d`` as scans; None where ``d`` is not the position of such an extreme."""
     if d.op != "min" or len(d.red) != 1 or d.at is not None or d.value != Var(u := d.red[0].name):
         return None
     conditions = conjuncts(d.guard)
@@ -55,10 +61,20 @@ def _scan(program: Program, d: Def) -> Def | None:
         bounds = [c for c in conditions if prefix(c, u, t) == _WHOLE]
         others = [c for c in conditions if c not in bounds]
         for x, m in _hits(others[0]) if bounds and len(others) == 1 else ():
-            if (before := _before(find_defs(program), d, (x, m), u, t)) is not None:
-                new = calc("select", calc("lt", integer(0), Var(u)), _changes(x, *before), TRUE)
-                return replace(d, op="max", guard=conjunction((bounds[0], new)))
+            if (before := _before(program, d, (x, m), u, t)) is not None:
+                index = tuple(Var(u) if i == Var(t) else i for i in m.index)
+                extreme, kind = Load(before.name, index, m.dtype, m.span), str(before.op)
+                new = calc("select", calc("lt", integer(0), Var(u)), _changes(x, extreme, kind), TRUE)
+                return before, replace(d, op="max", guard=conjunction((bounds[0], new)))
     return None
+
+
+def _without_unread(program: Program, names: Collection[str]) -> Program:
+    """``program`` without the temps ``names`` that no kernel reads."""
+    read = frozenset[str]().union(*map(reads_of, program.kernels))
+    unread = {b.name for b in program.buffers if b.name in names and b.space is Space.TEMP} - read
+    kernels = tuple(k for k in program.kernels if not writes_of(k) <= unread)
+    return replace(program, buffers=tuple(b for b in program.buffers if b.name not in unread), kernels=kernels)
 
 
 def _changes(x: Expr, extreme: Expr, op: str) -> Expr:
@@ -77,10 +93,10 @@ def _hits(condition: Expr) -> list[tuple[Expr, Load]]:
     return []
 
 
-def _before(defs: dict[str, Def], d: Def, hit: tuple[Expr, Load], u: str, t: str) -> tuple[Expr, str] | None:
-    """The extreme of the elements before ``u``, and its kind; None where it is not that of the elements up to ``t``."""
+def _before(program: Program, d: Def, hit: tuple[Expr, Load], u: str, t: str) -> Def | None:
+    """The extremes of the elements before each position; None where the one of ``hit`` is not of those up to ``t``."""
     x, read = hit
-    made = defs.get(read.buffer)
+    made = find_defs(program).get(read.buffer)
     if made is None or made.op not in _STAYS or len(made.red) != 1 or made.at is not None or made.scatter is not None:
         return None
     names = {a.name: i for a, i in zip(made.par, read.index, strict=True)}
@@ -93,9 +109,9 @@ def _before(defs: dict[str, Def], d: Def, hit: tuple[Expr, Load], u: str, t: str
     alone = made.guard is not None and prefix(made.guard, own.name, into) == _WHOLE
     if not alone or substitute(made.value, {**names, own.name: Var(u)}) != x:
         return None
-    back = calc("sub", Var(u), 1)
-    index = tuple(back if i == Var(t) else i for i in read.index)
-    return replace(read, index=index), made.op
+    name = fresh_name(program, f"{made.name}_before")
+    buffer = replace(made.buffer, name=name, space=Space.TEMP, view_of=None, strides=None)
+    return replace(made, name=name, buffer=buffer, guard=calc("lt", Var(own.name), Var(into)))
 
 
 def _is_axis(e: Expr) -> bool:
