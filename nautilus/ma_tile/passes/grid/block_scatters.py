@@ -102,9 +102,9 @@ def _in_blocks(kernel: MemKernel, buffers: Mapping[str, Buffer], multiprocessors
     used = frozenset[str]().union(*(free_vars(e) for op in stores for e in _leading(op, keys[op.buffer])))
     if (tile := _only_coordinate(kernel)) is not None:
         least = -(-TERMS * elements // terms)
-        each = _launched(kernel.blocks, least, elements, terms, multiprocessors)
+        shares = _launched(kernel.blocks, least, elements, terms, multiprocessors)
         few = copies(made, bytes_of, max(RUNTIME_TILES, least) * terms)
-        return kernel if tile in used else _looped(kernel, buffers, made, _Line(tile, kernel.blocks, ()), each, few)
+        return kernel if tile in used else _looped(kernel, buffers, made, _Line(tile, kernel.blocks, ()), shares, few)
     digits = _digits(kernel)
     if digits is None:
         return kernel
