@@ -5,6 +5,7 @@
   rows fit; the bounds are tried where a loop over the size reads what is read elsewhere too (:func:`read_again`),
   where the tile of a row is as long as the bound of the spec (:func:`whole_rows`), and where running results are in
   chunks (:func:`chunked_scans`): a short row then needs neither the registers nor the kernels of a long one.
+  The elements at which a kernel combines terms are in shared memory where a block has space (:func:`scattered_to`).
   The steps of a recurrence run in chunks whose length follows from the bound of their number (:func:`steps`).
   Axes collapse where one index counts their elements (:func:`counted`).
 * *Equations* give a size by others, as that of the ends of segments (:func:`given_by_others`).
@@ -20,19 +21,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Expr, Op, Param, Reduce, free_vars, loads, walk
+from nautilus.core.expr.nodes import Expr, Op, Param, Reduce, free_vars, loads, refs, walk
 from nautilus.core.index.sizes import MAX_DIM, NOMINAL, Extent, at_most, volume
 from nautilus.core.schedule.dispatch import SizeFact
 from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
 from nautilus.frontend.sizes import samples
 from nautilus.frontend.spec import Dim, Spec
-from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, MemModule, MemOp, ScanOp, walk_ops
-from nautilus.targets.limits import VECTOR_BYTES
+from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, GlobalStore, MemModule, MemOp, ScanOp, walk_ops
+from nautilus.targets.limits import SCATTER_BYTES, VECTOR_BYTES
 
 _BYTES = frozenset({DType.F8E4M3, DType.F8E5M2, DType.I8, DType.U8})
 VARIED = 3  # dims whose sizes vary
 BOUNDS = (512, 2048, 4096, 8192, 16384, 32768)  # elements of a row; a thread of the largest block has 64 of the last
+TABLES = (16, 1)  # shares of the most elements that a block may combine: few of them have copies
 STEPS = (128, 1024, 8192)  # steps of a recurrence; a chunk has about the square root of them
 SCANS = (1 << 17, 1 << 22)  # elements of running results; the chunks of the first ones fit in one tile
 
@@ -41,6 +43,20 @@ def bounds(dim: Dim, among: Sequence[int] = BOUNDS) -> Iterator[SizeFact]:
     """The bounds ``among`` that say more of ``dim`` than its spec does."""
     most = MAX_DIM if dim.bound is None else dim.bound
     yield from (SizeFact(dim.name, n) for n in among if dim.least <= n < most)
+
+
+def below_bounds(spec: Spec, module: MemModule, among: Sequence[int]) -> Iterator[SizeFact]:
+    """Bounds under which a kernel of ``module`` may have whole rows, or the elements that it scatters to, in a block.
+
+    ``among``: those of rows.
+    """
+    rows = chunked_scans(module).union(read_again(module), whole_rows(module)) - steps(spec)
+    tables = scattered_to(module)
+    for d in varied(spec):
+        if d.name in rows:
+            yield from bounds(d, among)
+        elif d.name in tables:
+            yield from bounds(d, [tables[d.name] // few for few in TABLES])
 
 
 def steps(spec: Spec) -> frozenset[str]:
@@ -111,6 +127,18 @@ def chunked_scans(module: MemModule) -> frozenset[str]:
     scans = [k for k in module.kernels if any(isinstance(op, ScanOp) for op in walk_ops(k.body))]
     masks = (op.mask for k in scans for op in walk_ops(k.body) if isinstance(op, GlobalLoad))
     return frozenset(x for mask in masks if mask is not None for x in _sizes(mask))
+
+
+def scattered_to(module: MemModule) -> Mapping[str, int]:
+    """Runtime sizes of rows at whose elements kernels combine terms, and the most of them that a block may have."""
+    found, buffers = dict[str, int](), {b.name: b for b in module.buffers}
+    for op in (op for k in module.kernels for op in walk_ops(k.body)):
+        if isinstance(op, GlobalStore) and op.combiner is not None and refs(op.index[-1]):
+            last = buffers[op.buffer].shape[-1]
+            if isinstance(last, Param) and not last.device:
+                most = floor_pow2(SCATTER_BYTES // max(4, buffers[op.buffer].dtype.bytes))
+                found[last.name] = min(most, found.get(last.name, most))
+    return found
 
 
 def _loaded(op: MemOp) -> Counter[str]:

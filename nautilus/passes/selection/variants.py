@@ -57,6 +57,7 @@ FEW = 1024  # up to this size of one varied dim, it also does between two sizes 
 FEW_POSITIONS, SOME_POSITIONS = 8, 64
 POSITIONS = (8, 16, 32, 64, 128, 256)  # the same, where the number of steps is fixed
 LONE = (1, 4096)  # sizes for which it makes schedules beside those, of two varied dims in either order
+MANY_TERMS = (1 << 20, 1 << 24)  # lengths of a reduced dim whose terms are combined where their keys say
 LONG = 65536  # length of a reduced dim for which it does, with each of these sizes of the other one
 BESIDE = (1, 64)
 MOST_POINTS = 400  # sizes at which variants are compared, with the bounds of candidates; each takes about 0.05 s
@@ -299,16 +300,12 @@ class _Family:
     def others(self) -> Iterator[Candidate]:
         """All but the first one, of which there must be one."""
         assert self.first is not None
-        scans = size_facts.chunked_scans(self.first.module)
-        rows = scans.union(*(rule(self.first.module) for rule in (size_facts.read_again, size_facts.whole_rows)))
-        rows -= size_facts.steps(self.schedules.spec)  # these have other bounds
-        short = [d for d in size_facts.varied(self.schedules.spec) if d.name in rows]
-        effort = self.schedules.effort
-        ends = effort.some(size_facts.BOUNDS)
+        scans, effort = size_facts.chunked_scans(self.first.module), self.schedules.effort
+        rows = size_facts.below_bounds(self.schedules.spec, self.first.module, effort.some(size_facts.BOUNDS))
         others = [
             *(self._fixed(self.first, name, sizes) for name, sizes in islice(self.schedules.points(), effort.points)),
             *islice(self._bounded(), effort.bounded),
-            *(self._made(f"{self.begin}{d.name}_to_{f.most}", (f,)) for d in short for f in size_facts.bounds(d, ends)),
+            *(self._made(f"{self.begin}{f.size}_to_{f.most}", (f,)) for f in rows),
             *self._chunked(scans),
             *self._counted(),
         ]
@@ -456,12 +453,14 @@ def _grids(
     Without those bounds where they make more than :data:`MOST_POINTS`: thresholds are placed between sizes anyway.
     """
     dims = size_facts.varied(spec)
-    found = dict[str, list[int]]()
+    found, terms = dict[str, list[int]](), set[str]()
+    if candidates and size_facts.scattered_to(candidates[0].module):
+        terms = size_facts.reduced(spec)
     for d in dims:
         by = (divisors or {}).get(d.name, 1)
         dim = replace(d, multiple=lcm(by, d.multiple))
         own = {f.most for c in candidates for f in c.assumed if f.size == d.name and f.most is not None}
-        found[d.name] = _steps(dim, [*sizes[len(dims)], *own])
+        found[d.name] = _steps(dim, [*sizes[len(dims)], *own, *(MANY_TERMS if d.name in terms else ())])
     if candidates and prod(map(len, found.values())) > MOST_POINTS:
         return _grids(spec, sizes, (), divisors)
     return found

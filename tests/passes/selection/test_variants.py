@@ -242,6 +242,16 @@ def test_a_short_row_has_neither_the_tile_nor_the_chunks_of_a_long_one(text: str
     assert seconds[0] < seconds[1]
 
 
+def test_few_elements_of_a_scatter_are_in_shared_memory_under_a_bound() -> None:
+    given = request("dim N = runtime, B = runtime\ninput k: i32[N]\noutput h: i32[B]\nh[b] = sum[i | k[i] == b](1)\n")
+    found = find(given, compile_file(given), compile_variant)
+    assert found is not None
+    few, many = (found.sized[chosen(found.dispatch, {"N": 1 << 24, "B": b})] for b in (8192, 1 << 16))
+    assert SizeFact("B", 8192) in few.assumed and not many.assumed
+    seconds = [estimate(at_sizes(v.module, {"N": 1 << 24, "B": 8192}), "sm_90a").seconds for v in (few, many)]
+    assert 3 * seconds[0] < seconds[1]
+
+
 def test_few_and_many_steps_of_a_recurrence_have_chunks_of_their_own() -> None:
     spec = load_text("""
 dim B = runtime, T = runtime <= 4096, D = 64

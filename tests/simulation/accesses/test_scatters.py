@@ -121,6 +121,22 @@ def test_scatters_of_terms_whose_number_is_known_at_launch(body: str, given: str
         assert not found, f"{size}: " + "\n".join(found)
 
 
+def test_blocks_of_as_many_terms_as_are_known_at_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_scatters, "limits", lambda target: replace(limits(target), multiprocessors=1))
+    text = "dim T = runtime <= 1000000, E = runtime <= 40\ninput K: i32[T]\noutput Y: i32[E]\n"
+    text += "Y[e] = sum[t | K[t] == e](1)\n"
+    case = prepare(Request(Path("given.naut"), "sm_90a", text=text, schedule=Schedule(scatters=("Y",))))
+    assert "Y_block" in case.text and "copy: " in case.text
+    program, drawn = compiled(case, tmp_path), np.random.default_rng(7)
+    for size, elements in ((0, 3), (1, 40), (20000, 37)):
+        here = at_sizes(case, {"T": size, "E": elements})
+        keys = drawn.integers(-2, elements + 2, size)
+        here = replace(here, given=replace(here.given, arrays={"K": keys}))
+        np.testing.assert_array_equal(here.want["Y"], [np.sum(keys == e) for e in range(elements)])
+        found = differing(here, [size], program)
+        assert not found, f"{size}: " + "\n".join(found)
+
+
 def _expected(arrays: dict[str, np.ndarray], out: str, body: str, shape: tuple[int, ...]) -> np.ndarray:
     """The result by numpy, whose sums of small integers are exact."""
     x = np.ones(arrays["X"].shape) if body.endswith("(1)") else arrays["X"].astype(np.float64)

@@ -14,9 +14,9 @@ elements has copies (:func:`copies`), of which neighbouring lanes take different
 ``C`` is at ``k * C + c``, so that they are in different banks too.
 
 The result is the same: every order of an atomic combiner gives the same bits.  A block has :data:`TERMS` terms for an
-element, or fewer where too few multiprocessors had blocks otherwise, but at least one.  It has :data:`RUNTIME_TILES`
-tiles at least where their number is known only at launch.  A kernel stays as it is if it has roles or loops, stores
-anything else, or has too few tiles for that.
+element, or fewer where too few multiprocessors had blocks otherwise, but at least one.  Where the number of tiles is
+known only at launch, so is that of a block, and there are copies as for :data:`RUNTIME_TILES` tiles.  A kernel stays as
+it is if it has roles or loops, stores anything else, or has too few tiles for that.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from nautilus.ma_tile.ir.traverse import each_kernel
 from nautilus.targets.limits import SCATTER_BYTES, SCATTERS_BYTES, WARP, limits
 
 TERMS = 4  # terms that a block combines, at least, for each element that it then combines with memory
-RUNTIME_TILES = 8  # tiles of a block, at least, where their number is known only at launch
+RUNTIME_TILES = 8  # tiles of a block for which it has copies, at least, where their number is known only at launch
 BLOCKS = 8  # largest number of blocks of a multiprocessor
 FEWEST = 0.5  # blocks for each multiprocessor
 COPIED_BYTES = 16384  # of all copies of a block, of which as many blocks as have 48 warps then share a multiprocessor
@@ -101,9 +101,10 @@ def _in_blocks(kernel: MemKernel, buffers: Mapping[str, Buffer], multiprocessors
     made, bytes_of = {name: prod(n) for name, n in keys.items()}, {name: buffers[name].dtype.bytes for name in keys}
     used = frozenset[str]().union(*(free_vars(e) for op in stores for e in _leading(op, keys[op.buffer])))
     if (tile := _only_coordinate(kernel)) is not None:
-        each = max(RUNTIME_TILES, -(-TERMS * elements // terms))
-        few = copies(made, bytes_of, each * terms)
-        return kernel if tile in used else _looped(kernel, buffers, made, _Line(tile, kernel.blocks, ()), each, few)
+        least = -(-TERMS * elements // terms)
+        shares = _launched(kernel.blocks, least, elements, terms, multiprocessors)
+        few = copies(made, bytes_of, max(RUNTIME_TILES, least) * terms)
+        return kernel if tile in used else _looped(kernel, buffers, made, _Line(tile, kernel.blocks, ()), shares, few)
     digits = _digits(kernel)
     if digits is None:
         return kernel
@@ -117,7 +118,22 @@ def _in_blocks(kernel: MemKernel, buffers: Mapping[str, Buffer], multiprocessors
     if each < 1 or each * terms < elements:
         return kernel
     line = _Line(loop.name, integer(loop.size), tuple(d for d in digits if d is not loop))
-    return _looped(kernel, buffers, made, line, each, copies(made, bytes_of, each * terms))
+    return _looped(kernel, buffers, made, line, integer(each), copies(made, bytes_of, each * terms))
+
+
+def _launched(tiles: Expr, least: int, elements: int, terms: int, multiprocessors: int) -> Expr:
+    """How many of ``tiles``, whose number is known only at launch, a block takes: as where it is known.
+
+    ``least``: those with enough of ``terms`` for ``elements``; fewer where multiprocessors had no blocks otherwise.
+    """
+    if not multiprocessors:
+        return integer(max(RUNTIME_TILES, least))
+    many, few = BLOCKS * multiprocessors, max(1, int(FEWEST * multiprocessors))
+    shares = simplify(calc("floordiv", calc("add", tiles, integer(many - 1)), integer(many)))
+    wanted, floor = calc("max", integer(least), shares), -(-elements // terms)
+    if least == floor:
+        return wanted
+    return calc("min", wanted, calc("max", integer(floor), simplify(calc("floordiv", tiles, integer(few)))))
 
 
 def copies(elements: Mapping[str, int], bytes_of: Mapping[str, int], terms: int) -> int:
@@ -196,7 +212,7 @@ def _looped(
     buffers: Mapping[str, Buffer],
     elements: Mapping[str, int],
     line: _Line,
-    each: int,
+    each: Expr,
     count: int,
 ) -> MemKernel:
     """``kernel`` with blocks of ``each`` tiles of ``line``, whose scratch has ``count`` copies."""
@@ -204,9 +220,10 @@ def _looped(
     taken |= {a.name for op in kernel.body if isinstance(op, GlobalStore) for a in op.value.type.axes}
     chunk, key, copy = unused("chunk", taken), unused("key", taken), unused("copy", taken)
     copied = (TileAxis(copy, count),) if count > 1 else ()
-    chunks = simplify(calc("floordiv", calc("add", line.size, integer(each - 1)), integer(each)))
-    first = calc("mul", Var(chunk), integer(each))
-    end = calc("add", first, integer(each))
+    beyond = calc("add", line.size, calc("sub", each, integer(1)))
+    chunks = simplify(calc("floordiv", beyond, each))
+    first = calc("mul", Var(chunk), each)
+    end = calc("add", first, each)
     made, end_of_shared = dict[str, Smem](), kernel.smem_bytes
     for name, n in elements.items():
         at = -(-end_of_shared // _ALIGNED) * _ALIGNED
@@ -214,7 +231,7 @@ def _looped(
         made[name] = Smem(unused(f"{name}_block", taken), buffers[name].dtype, axes, offset=at)
         end_of_shared = at + made[name].bytes
     body = tuple(replace(op, scratch=made[op.buffer].name) if isinstance(op, GlobalStore) else op for op in kernel.body)
-    whole = isinstance(line.size, Const) and int(line.size.value) % each == 0
+    whole = isinstance(line.size, Const) and isinstance(each, Const) and int(line.size.value) % int(each.value) == 0
     last = end if whole else calc("min", end, line.size)
     place = simplify(calc("mod", Var("block"), chunks)) if isinstance(chunks, Const) else Var("block")
     below = int(chunks.value) if isinstance(chunks, Const) else 1

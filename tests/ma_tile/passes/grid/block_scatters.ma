@@ -196,6 +196,38 @@ module scatter target sm_80 {
   }
 }
 
+; CASE: the numbers of tiles and of elements are known only at launch, and so is that of a block
+; RUN: block-scatters {"multiprocessors": 4}
+; COMPLETE: allocate-shared, synchronize
+; CHECK: let chunk = block
+; CHECK: for x in chunk * min(max(7, (N + 2047) // 2048), max(2, (N + 63) // 128))..min(
+; CHECK: st.shared in_K
+; CHECK: st.global C[%k], %v where x * 64 + t < N and %k >= 0 and %k < B vec 1 atomic sum in C_block
+module scatter target sm_80 {
+  input K: i32[N]
+  output C: i32[B] = 0
+  param N: i32 <= 100000
+  param B: i32 <= 100
+  kernel fill grid (B + 31) // 32 warps 1 min_blocks 1 {
+    let b = block
+    layout #k = reg() lane(k:32x1) warp()
+    %z = const 0 : i32[k: 32] #k
+    st.global C[b * 32 + k], %z where b * 32 + k < B vec 1
+  }
+  kernel C grid (N + 63) // 64 warps 2 min_blocks 1 {
+    let x = block
+    layout #t = reg() lane(t:32x1) warp(t:2x32)
+    layout #run = reg() lane(t:32x1) warp(t:2x32)
+    smem in_K : i32[t: 64] stages 1 swizzle 0 pad 0 @ 0
+    %k_tile = ld.global K[x * 64 + t] where x * 64 + t < N vec 1 : i32[t: 64] #t
+    st.shared in_K[0], %k_tile vec 1
+    barrier
+    %k = ld.shared in_K[0] vec 1 : i32[t: 64] #run
+    %v = const 1 : i32[t: 64] #run
+    st.global C[%k], %v where x * 64 + t < N and %k >= 0 and %k < B vec 1 atomic sum
+  }
+}
+
 ; CASE: the numbers of tiles are known only at launch, and a tile has a copy of the elements by its number
 ; RUN: block-scatters
 ; UNCHANGED
