@@ -188,7 +188,7 @@ def _every(c: Expr, var: str, ranges: Ranges) -> tuple[int, Expr] | None:
         match a:
             case Op(op="mod", args=(Var(name=name), Const(value=n))) if name == var and var not in free_vars(r):
                 low, high = bounds(divided(r), ranges)
-                inside = low is not None and high is not None and 0 <= low and high < n
+                inside = low is not None and high is not None and low >= 0 and high < n
                 return (int(n), r) if inside else None
     return None
 
