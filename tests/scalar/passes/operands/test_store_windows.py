@@ -113,6 +113,16 @@ def test_phases_between_neighbours_cost_stores(result: str, stays: bool, monkeyp
     assert (StoreWindows().apply(before) is before) == stays
 
 
+def test_the_share_of_terms_inside_of_an_image_is_counted_unless_it_has_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PLAIN.replace("(L - R) // 2 + 1", "L") + SUM.replace("[c, r]", "[c, r | 0 <= x + r - 1 < L]")
+    program = lower(load_text(DIMS + text.replace("2 * x + r]", "x + r - 1]")))
+    c = convolution(program, find_defs(program)["Y"])
+    assert c is not None
+    assert store_windows._live_share(c) == pytest.approx(1 - 2 / 39)
+    monkeypatch.setattr(store_windows, "_MOST_POINTS", 38)
+    assert store_windows._live_share(c) == 1.0
+
+
 VIDEO = (
     "input X: f32[8, 3, 16, 128, 128]\ninput F: f32[64, 3, 3, 5, 7]\noutput Y: f32[8, 64, 14, 124, 122]\n"
     "Y[b, k, z, y, x] = sum[c, q, r, s](X[b, c, z + q, y + r, x + s] * F[k, c, q, r, s])\n"
