@@ -51,7 +51,7 @@ def test_the_second_kernel_finds_every_flag(where: str, row: int, monkeypatch: p
     mapping = WarpgroupPlan(warpgroups=2, tile_scheduling="cooperative") if where == "columns have flags" else None
     monkeypatch.setattr(recompute_masked, "_BLOCKS", 1 if mapping is None else 132)
     plan = KernelPlan("O", ("O",), (), mapping=mapping)
-    after = RecomputeMasked(Schedule((plan,))).apply(before)
+    after = RecomputeMasked(Schedule(kernels=(plan,))).apply(before)
     verify(after)
     rng = np.random.default_rng(row)
     inputs = {"A": rng.standard_normal((32, 32)), "B": rng.standard_normal((32, 8))}
