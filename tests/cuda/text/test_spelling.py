@@ -72,6 +72,7 @@ def test_operands_of_a_warpgroup_mma_in_registers(element: str, given: str, valu
 def test_every_warpgroup_mma_has_a_helper() -> None:
     assert WGMMA_TYPES.keys() == WGMMA.keys()
 
+
 @pytest.mark.parametrize(
     ("value", "text"), [(INF, "INFINITY"), (-INF, "-INFINITY"), (NAN, "NAN"), (0.1, "0.1"), (-2.0, "-2.0")]
 )
