@@ -81,10 +81,9 @@ def test_numbers_of_the_host(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "fits"),
-    [(0, (1 << 32) - 1, True), (-1, 5, False), (0, 1 << 32, False), (None, 5, False), (0, None, False)],
+    ("low", "high", "fits"), [(0, (1 << 32) - 1, True), (-1, 5, False), (0, 1 << 32, False), (-9, 1 << 40, False)]
 )
-def test_quotients_without_a_sign(low: int | None, high: int | None, fits: bool) -> None:
+def test_quotients_without_a_sign(low: int, high: int, fits: bool) -> None:
     x = Var("x", DType.I64)
     assert _in_u32(x, Const(3, DType.I64), {"x": (low, high)}) is fits
     assert _in_u32(Const(3, DType.I64), x, {"x": (low, high)}) is fits
