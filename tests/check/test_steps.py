@@ -229,7 +229,12 @@ def test_outputs_that_grow_or_are_approximated_are_not_decided(monkeypatch: pyte
     mine = check()
     mine.bounds = {"grows": Bound(inf), "near": Bound(0.1), "plain": Bound(0.1)}
     monkeypatch.setattr(Check, "approximated", lambda self, name, step: name == "near")
-    monkeypatch.setattr(validation, "verdicts", lambda levels, *args: seen.append(args[3](level("a"))) or [])
+
+    def verdicts(levels: object, *args: Any) -> list[object]:
+        seen.append(args[3](level("a")))
+        return []
+
+    monkeypatch.setattr(validation, "verdicts", verdicts)
     mine.validation(load_text(ROWS))
     assert seen == [["grows", "near"]]
 

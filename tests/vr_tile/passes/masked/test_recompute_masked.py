@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -48,9 +49,10 @@ def test_garbage_behind_a_mask_reaches_no_other_row(title: str, value: float, ro
 def test_the_second_kernel_finds_every_flag(where: str, row: int, monkeypatch: pytest.MonkeyPatch) -> None:
     before = input_of(next(iter(CASES.values())))
     before = replace(before, kernels=tuple(replace(k) for k in before.kernels))  # results for these are remembered
-    mapping = WarpgroupPlan(warpgroups=2, tile_scheduling="cooperative") if where == "columns have flags" else None
-    monkeypatch.setattr(recompute_masked, "_BLOCKS", 1 if mapping is None else 132)
-    plan = KernelPlan("O", ("O",), (), mapping=mapping)
+    columns = where == "columns have flags"
+    monkeypatch.setattr(recompute_masked, "_BLOCKS", 132 if columns else 1)
+    scheduling: Literal["cooperative", "pingpong"] = "cooperative" if columns else "pingpong"
+    plan = KernelPlan("O", ("O",), (), mapping=WarpgroupPlan(warpgroups=2, tile_scheduling=scheduling))
     after = RecomputeMasked(Schedule(kernels=(plan,))).apply(before)
     verify(after)
     rng = np.random.default_rng(row)
