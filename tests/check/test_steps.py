@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nautilus.check import device
+from nautilus.check import device, validation
 from nautilus.check.bound.bound import Bound
 from nautilus.check.check import Check
-from nautilus.check.input_sets import input_sets
+from nautilus.check.input_sets import Clock, input_sets
 from nautilus.check.inputs import InputSet, _beyond_reals, _tensor, generate, kinds, validation_inputs
 from nautilus.check.levels import Level
 from nautilus.check.reference import Target, _overflows
@@ -205,3 +205,46 @@ def test_one_hot_rows_have_one_at_any_place() -> None:
     assert np.all(x.sum(axis=1) == 1.0) and np.all((x == 0.0) | (x == 1.0))
     places = np.bincount(x.argmax(axis=1), minlength=5)
     assert places.min() > 35 and places.max() < 85
+
+
+def test_what_the_gpu_refuses_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise ToolchainError("ptxas", "no registers")
+
+    monkeypatch.setattr(device, "gpu_missing", lambda arch: "")
+    monkeypatch.setattr(device, "opened", refused)
+    mine, result = check("cuda"), SimpleNamespace(modules={"cuda": None})
+    mine.variant = SimpleNamespace(text="", spec=None)  # type: ignore[assignment]
+    mine.gpu(result, [])  # type: ignore[arg-type]
+    assert [(o.status, o.message) for o in mine.report.outcomes] == [("fail", "ptxas: no registers")]
+
+
+def test_time_that_is_over_is_no_time() -> None:
+    assert Clock(-1.0).left == 0.0 and Clock(-1.0).part(0.5).seconds == 0.0
+    assert 0.0 < Clock(100.0).part(0.5, 7.0).left <= 7.0
+
+
+def test_outputs_that_grow_or_are_approximated_are_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    mine = check()
+    mine.bounds = {"grows": Bound(inf), "near": Bound(0.1), "plain": Bound(0.1)}
+    monkeypatch.setattr(Check, "approximated", lambda self, name, step: name == "near")
+
+    def verdicts(levels: object, *args: Any) -> list[object]:
+        seen.append(args[3](level("a")))
+        return []
+
+    monkeypatch.setattr(validation, "verdicts", verdicts)
+    mine.validation(load_text(ROWS))
+    assert seen == [["grows", "near"]]
+
+
+def test_a_report_names_what_was_not_checked() -> None:
+    report = Report("given", "sm_80")
+    report.add(Outcome("gpu", "kernel", "skip", "no driver"))
+    report.add(Outcome("gpu", "kernel", "skip", "no driver"))
+    report.add(Outcome("result", "Y", "ok"))
+    report.add(Outcome("iterations", "scalar/a", "skip", "not affine"))
+    assert [line for line in report.text().splitlines() if "not checked" in line] == [
+        "  not checked: gpu kernel: no driver (2 times)"
+    ]

@@ -55,7 +55,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import prod
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, free_vars, loads, substitute, walk
@@ -68,7 +67,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.scales import scaled_product
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.analysis.ranges.byte_factors import with_byte_factors
 from nautilus.scalar.analysis.ranges.factor_scales import FITS_F16, Scale, scale_of
 from nautilus.scalar.analysis.ranges.precision import (
@@ -337,8 +336,8 @@ def _in_order(e: Expr) -> Expr:
 
 def widened(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:
     """The product of two 8-bit factors, which become 16-bit ones (module docstring); None for another sum."""
-    parts, lengths = factors(d.value), [size(a) for a in d.red]
-    short = None not in lengths and prod(n or 1 for n in lengths) <= _SHORT_AXIS
+    parts = factors(d.value)
+    short = None not in map(size, d.red) and points(d.red) <= _SHORT_AXIS
     if len(parts) != 2 or not short or not all(tensor_type(p) in SHORT for p in parts):
         return None
     for e in (e for r in defs.values() if r.op == "sum" for e in factors(r.value)):

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import permutations
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError, in_kernel
@@ -162,7 +163,8 @@ def _picked(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> Loop:
         if _lasting(s, loop, locals_):
             tiles = {t.var: (0, n - 1) for t in loops if (n := _trips(t))}
             inside = {t.var for t in loops}  # all positions of them share an iteration
-            every = {c: _every(simplify(c, {**known, **tiles}), loop.var) for c in _atoms(s.guard)}
+            own = {**known, **tiles}
+            every = {c: _every(simplify(c, own), loop.var, own) for c in _atoms(s.guard)}
             picks = {c: p for c, p in every.items() if p is not None and not inside & free_vars(p[1])}
             found.update(picks)
             common = set(picks) if common is None else common & set(picks)
@@ -180,12 +182,14 @@ def _picked(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> Loop:
     return replace(loop, lo=picked_before(loop.lo), hi=picked_before(loop.hi), body=body)
 
 
-def _every(c: Expr, var: str) -> tuple[int, Expr] | None:
-    """``n`` and ``r`` where ``c`` says ``var % n == r``, with ``r`` in 0 .. n - 1."""
-    match c:
-        case Op(op="eq", args=(Op(op="mod", args=(Var(name=name), Const(value=n))), r)) if name == var:
-            same = isinstance(r, Var) or (isinstance(r, Op) and r.op == "mod" and r.args[1] == Const(n, DType.I32))
-            return (int(n), r) if same and var not in free_vars(r) else None
+def _every(c: Expr, var: str, ranges: Ranges) -> tuple[int, Expr] | None:
+    """``n`` and ``r`` where ``c`` says ``var % n == r`` or ``r == var % n``, with ``r`` in 0 .. n - 1."""
+    for a, r in permutations(c.args) if isinstance(c, Op) and c.op == "eq" else ():
+        match a:
+            case Op(op="mod", args=(Var(name=name), Const(value=n))) if name == var and var not in free_vars(r):
+                low, high = bounds(divided(r), ranges)
+                inside = low is not None and high is not None and low >= 0 and high < n
+                return (int(n), r) if inside else None
     return None
 
 

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nautilus.check.bound import stated
+from nautilus.check.bound import probes, stated
 from nautilus.check.bound.bound import Bound
+from nautilus.check.bound.cancelling.reach import Sites
 from nautilus.check.bound.cancelling.ties import are_equal
 from nautilus.check.bound.errors import Rounding
 from nautilus.check.bound.probes import _distance, kinds
+from nautilus.check.bound.program import _added_rounded
 from nautilus.check.bound.recurrences.dominant import without_dominant
 from nautilus.check.bound.recurrences.follows import Along
 from nautilus.check.bound.recurrences.growth import _figure, _stays
@@ -24,6 +26,7 @@ from nautilus.core.expr.nodes import Load, Op, Reduce
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
+from nautilus.scalar.passes.recurrences.chunk_matrix_states import RoundedState
 
 INF, NAN = np.inf, np.nan
 
@@ -133,3 +136,52 @@ def test_roundings_of_chunks_are_added_unless_later_steps_amplify_them(
     monkeypatch.setattr(stated, "_bounds", lambda program, *_: {"Y": Bound(2.0 if program is made else 0.25)})
     monkeypatch.setattr(stated, "_chunk_errors", lambda *_: {"Y": 0.5})
     assert stated.stated(spec)["Y"].relative == relative
+
+
+def test_errors_of_small_numbers_have_a_least_size_and_zero_has_none() -> None:
+    run: Any = SimpleNamespace(probe=SimpleNamespace(coherent=False))
+    x, least = np.array([-1e-10, 0.0, 1e-10, -2e-4, 1e10]), 2.0**-30
+    found = Rounding.moved(run, x, 2.0**-20, least, 1e9, np.ones(5))
+    assert found.tolist() == [-1e-10 + least, 0.0, 1e-10 + least, -2e-4 + least, INF]
+
+
+@pytest.mark.parametrize("computed", [True, False])
+def test_what_is_computed_may_round_either_way(computed: bool) -> None:
+    """An element of an input rounds one way."""
+    run: Any = SimpleNamespace(
+        probe=SimpleNamespace(reals=False, tie=None), computed=lambda _: computed, flipped=lambda x, *_: x + 1.0
+    )
+    cast = Op("cast", (Load("X", (), DType.F32),), DType.F16)
+    assert Rounding.converted(run, cast, np.array([1.0, 2.0])).tolist() == [1.0 + computed, 2.0 + computed]
+
+
+def test_a_tensor_core_cuts_one_unit_off_each_sum_so_far() -> None:
+    """Beside two terms with the partial sums 1 and 2, of which four are cut."""
+    u = 2.0**-10
+    run: Any = SimpleNamespace(
+        probe=SimpleNamespace(coherent=True, regular=False), unit=lambda _: u, floor=lambda _: 0.0, loss=lambda: 1.0
+    )
+    e: Any = SimpleNamespace(dtype=DType.F32)
+    size, lost = u * np.sqrt((1.0 + 4.0) / 2), u * 4 * (1.0 + 2.0) / 2
+    found = Rounding.summed(run, e, [np.ones(1), np.ones(1)], 2, 1.0, 4.0)
+    assert found == pytest.approx(2.0 - np.hypot(size, lost), rel=1e-12)
+
+
+def test_what_a_step_adds_is_rounded_whatever_its_name() -> None:
+    """Only terms that have the state are left, and constants."""
+    state, rounded = Load("h", (), DType.F32), RoundedState(DType.BF16, corrected=False)
+    for name in ("A", "x"):
+        term = Load(name, (), DType.F32)
+        found = _added_rounded(Op("add", (state, term), DType.F32), "h", rounded)
+        assert isinstance(found, Op) and found.args[0] == state and found.args[1] != term
+
+
+def test_recorded_distances_of_no_site_are_none() -> None:
+    assert Sites({}).recorded(7) == 0
+
+
+def test_a_share_of_the_elements_is_the_least_that_is_even(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: Any = {"Y": SimpleNamespace(each=None, norm=1.0), "Z": SimpleNamespace(each=None, norm=0.0)}
+    for share, uneven in ((probes._EVEN, False), (probes._EVEN / 2, True)):
+        monkeypatch.setattr(probes, "even", lambda _, share=share: share)
+        assert probes.is_uneven(found) is uneven

@@ -10,6 +10,7 @@ from nautilus.check.bound.cancelling.each import allowed
 from nautilus.check.bound.cancelling.ties import (
     Step,
     Ties,
+    _orders,
     at_ties,
     is_whole,
     move_few,
@@ -183,3 +184,12 @@ def test_an_element_at_a_tie_has_all_of_the_effect() -> None:
     exact = np.array([0.25, 1.0, 2.25])
     assert part_of_all(exact + 1e-9, exact, Step(1.0), 4.0) == 1.0
     assert part_of_all(exact + 0.125, exact + 0.125, Step(1.0), 4.0) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("value", "orders"),
+    [("f32(K[i])", 0), ("X[i]", 0), ("sqrt(f32(K[i]))", 1), ("f32(K[i]) + S[i]", 1), ("X[i] + S[i]", 0)],
+)
+def test_comparisons_of_rounded_numbers_that_no_input_decides(value: str, orders: int) -> None:
+    text = "input K: i16[5], X: f32[5]\noutput Y: f32[5]\nS[i] = sqrt(f32(K[i]))\n"
+    assert len(_orders(load_text(f"{text}Y[i] = 1 if {value} > 2.5 else 0\n"))) == orders

@@ -13,13 +13,17 @@ import numpy as np
 import pytest
 
 from nautilus.check.validate import identities, meanings, numbers
+from nautilus.check.validate.expressions import literal
 from nautilus.check.validate.identities import _FINITE, decide
+from nautilus.check.validate.memory import Malformed
+from nautilus.check.validate.numbers import Constants
 from nautilus.check.validate.points import _ENDS, _SPECIAL, _floats
 from nautilus.check.validate.ranges.intervals import divide, magnitude, multiply, outward, square
 from nautilus.check.validate.ranges.narrowing import _Ranges
 from nautilus.check.validate.residues import P, Q, products
 from nautilus.check.validate.scalar_run import _grouped
 from nautilus.check.validate.sets import index_sets
+from nautilus.check.validate.sets.isl_text import NotAffine, condition
 from nautilus.core.expr.nodes import Const, Load, Op
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
@@ -187,3 +191,36 @@ def test_without_islpy_nothing_is_decided_about_iterations(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "islpy", None)
     found = index_sets.validate(program, program)
     assert (found.status, found.detail) == ("not decided", index_sets.INSTALL)
+
+
+def test_the_extreme_of_no_elements_is_its_identity() -> None:
+    none = numbers.exactly(np.zeros((2, 0)))
+    assert numbers.extreme(none, (1,), None, 1.0).real.tolist() == [[-math.inf]] * 2
+    assert numbers.extreme(none, (1,), None, -1.0).real.tolist() == [[math.inf]] * 2
+
+
+def test_roots_of_small_rationals_have_residues() -> None:
+    for rational, sign in ((2.0, 1.0), (0.5, -1.0), (0.75, 1.0)):
+        found, (a, b) = numbers._root(sign * math.sqrt(rational)), rational.as_integer_ratio()
+        assert found is not None
+        assert all(x * x * b % prime == a % prime for prime, x in zip((P, Q), found, strict=True))
+    assert numbers._root(math.sqrt(8191.0 * 8209.0)) is None  # its terms are no small ones
+    assert numbers._root(math.pi) is None
+
+
+@pytest.mark.parametrize("dtype", [DType.I8, DType.I16, I32, DType.I64])
+def test_a_literal_is_an_integer_that_its_type_holds(dtype: DType) -> None:
+    end, constants = 1 << (dtype.bits - 1), Constants()
+    assert [int(np.asarray(literal(n, dtype, constants))) for n in (-end, 0, end - 1)] == [-end, 0, end - 1]
+    for beyond in (-end - 1, end, 4 * end):
+        with pytest.raises(Malformed, match=f"{beyond} is no {dtype}"):
+            literal(beyond, dtype, constants)
+
+
+def test_conditions_that_isl_has_no_words_for_are_not_affine() -> None:
+    one, two = Const(1.0, F32), Const(2.0, F32)
+    a, b = Const(1, I32), Const(3, I32)
+    assert condition(Op("lt", (a, b), DType.BOOL)) == "(1 < 3)"
+    for e in (Op("lt", (one, two), DType.BOOL), Op("bit_and", (a, b), I32)):
+        with pytest.raises(NotAffine):
+            condition(e)

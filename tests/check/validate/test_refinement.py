@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from nautilus.check import compare
+from nautilus.check import compare, validation
 from nautilus.check.inputs import InputSet, generate, validation_inputs
 from nautilus.check.validate.memory import Memory, Unsupported
 from nautilus.check.validate.refinement import Validator, _factored
@@ -168,3 +171,24 @@ def test_an_integer_that_nothing_has_written_is_no_0() -> None:
     inputs = [{"X": np.arange(5) + n} for n in range(4)]
     assert Validator(inputs, {}).validate(whole, whole).status == "proved"
     assert Validator(inputs, {}).validate(whole, part).status == "refuted"
+
+
+def test_a_point_with_infinities_alone_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass whose module is too large to run at another point is not decided."""
+    old, new, made = program(SUM), program(SUM), validator()
+    for kind, detail in (("special", "the module before: too large"), ("infinite", "without inf and NaN: too large")):
+        made._kept = {id(new): (new, {})}
+        monkeypatch.setattr(Validator, "results", lambda self, module, kind=kind: {kind: Unsupported("too large")})
+        found = made.validate(old, new)
+        assert found.detail == detail
+
+
+@pytest.mark.parametrize(("reorders", "status"), [(True, "tested"), (False, "refuted")])
+def test_a_pass_that_reorders_a_sum_may_change_its_roundings(
+    reorders: bool, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels: list[Any] = [SimpleNamespace(stage="ma-tile", reorders=reorders, y=1.0 + n * 1e-6) for n in range(2)]
+    monkeypatch.setattr(validation, "_outputs", lambda level, *_: {"Y": np.full(3, level.y)})
+    (given,) = [generate(load_text(FLOATS.format("Y[i]")))]
+    (found,) = validation.same_bits(levels, [given], lambda: {"Y": 1e-3}, lambda *_: None, 10.0)
+    assert found[1].status == status

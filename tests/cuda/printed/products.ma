@@ -135,3 +135,23 @@ module s target sm_80 {
 ; CHECK: b[n][0] = __float_as_uint(*reinterpret_cast<const float*>(smem + sb_at + ((first * 4 + k) * 8 + lane % 4) * 32 + (n * 8 + lane / 4) * 4));
 ; CHECK-NEXT: b[n][1] = __float_as_uint(*reinterpret_cast<const float*>(smem + sb_at + ((first * 4 + k) * 8 + lane % 4 + 4) * 32 + (n * 8 + lane / 4) * 4));
 ; CHECK: for (int k = (first * 4) * 8; k < (first * 4) * 8 + 32; ++k) {
+
+; CASE: f32 in two parts, in two sums
+; ARCH: sm_80
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module s target sm_80 {
+  input A: f32[16, 64]
+  input B: f32[64, 8]
+  output C: f32[16, 8]
+  kernel c grid 1 warps 1 min_blocks 1 {
+    layout #acc = reg(j:2x1, i:2x8, j:1x8, i:1x16) lane(j:4x2, i:8x1) warp()
+    smem sa : f32[i: 16, k: 64] stages 1 swizzle 0 pad 0 @ 0
+    smem sb : f32[k: 64, j: 8] stages 1 swizzle 0 pad 0 @ 4096
+    barrier
+    %c = mma m16n8k8.tf32x2 smem sa[0], smem sb[0] over k : f32[i: 16, j: 8] #acc
+    st.global C[i, j], %c vec 2
+  }
+}
+; CHECK: for (int first = 0; first < 2; ++first) {
+; CHECK: b[n][0] = __float_as_uint(*reinterpret_cast<const float*>(smem + sb_at + ((first * 4 + k) * 8 + lane % 4) * 32

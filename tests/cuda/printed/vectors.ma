@@ -74,3 +74,27 @@ module s target sm_80 {
 ; CHECK-NEXT: const bool low = (at_i - 4) < 0;
 ; CHECK-NEXT: const bool high = (at_i - 4) > 52;
 ; CHECK-NEXT: const uint2 word = make_uint2(low ? __byte_perm(part.x, 0, 0x1010) : high ? __byte_perm(part.y, 0, 0x3232) : part.x, low ? __byte_perm(part.x, 0, 0x1010) : high ? __byte_perm(part.y, 0, 0x3232) : part.y);
+
+; CASE: a permutation of packed registers copies words where these have neighbours, and elements elsewhere
+; ARCH: sm_80
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module s target sm_80 {
+  input X: f16[4, 64]
+  output Y: f16[4, 64]
+  kernel y grid 1 warps 1 min_blocks 1 {
+    layout #x = reg(j:2x1, i:4x1) lane(j:32x2) warp()
+    layout #y = reg(i:4x1, j:2x1) lane(j:32x2) warp()
+    layout #z = reg(j:2x1, i:2x2, i:2x1) lane(j:32x2) warp()
+    %x = ld.global X[i, j] vec 2 : f16[i: 4, j: 64] #x
+    %y = convert %x : f16[i: 4, j: 64] #y
+    %z = convert %x : f16[i: 4, j: 64] #z
+    st.global Y[i, j], %z vec 2
+    st.global Y[i, j], %y vec 1
+  }
+}
+; CHECK: y[0] = (u32)half_of(x[0 / 2], 0 % 2) | (u32)half_of(x[2 / 2], 2 % 2) << 16;
+; CHECK: z[0] = x[0];
+; CHECK-NEXT: z[1] = x[2];
+; CHECK-NEXT: z[2] = x[1];
+; CHECK-NEXT: z[3] = x[3];

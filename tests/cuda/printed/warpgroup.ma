@@ -398,3 +398,37 @@ module eight target sm_90a {
 ; CHECK: e4m3_to_f32_of(x[
 ; CHECK: pack_bytes(f32_to_e5m2(
 ; CHECK: CU_TENSOR_MAP_DATA_TYPE_UINT8
+
+; CASE: three roles
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module t target sm_90a {
+  input X: f32[64]
+  output Y: f32[64]
+  output Z: f32[64]
+  output W: f32[64]
+  kernel k grid 2 warps 12 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp(*:4)
+    roles {
+      role first warps 0..4 {
+        %x = ld.global X[block * 32 + i] vec 1 : f32[i: 32] #i
+        st.global Y[block * 32 + i], %x vec 1
+      }
+      role second warps 4..8 {
+        %z = ld.global X[block * 32 + i] vec 1 : f32[i: 32] #i
+        st.global Z[block * 32 + i], %z vec 1
+      }
+      role third warps 8..12 {
+        %w = ld.global X[block * 32 + i] vec 1 : f32[i: 32] #i
+        st.global W[block * 32 + i], %w vec 1
+      }
+    }
+  }
+}
+; CHECK: const int block = blockIdx.x;
+; CHECK: // first
+; CHECK-NEXT: if (threadIdx.x < 128) {
+; CHECK: // second
+; CHECK-NEXT: else if (threadIdx.x >= 128 && threadIdx.x < 256) {
+; CHECK: // third
+; CHECK-NEXT: else {

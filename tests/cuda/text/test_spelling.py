@@ -7,9 +7,11 @@ import re
 import numpy as np
 import pytest
 
+from nautilus.core.expr.nodes import Const, Var
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal
-from nautilus.cuda.expr import Speller
+from nautilus.cuda.expr import Speller, _in_u32
+from nautilus.cuda.host.facts import _double
 from nautilus.cuda.intrinsics import helper
 from nautilus.cuda.text.matrix import WGMMA_TYPES
 from nautilus.ma_tile.ir.instruction_tables import WGMMA
@@ -69,3 +71,19 @@ def test_operands_of_a_warpgroup_mma_in_registers(element: str, given: str, valu
 
 def test_every_warpgroup_mma_has_a_helper() -> None:
     assert WGMMA_TYPES.keys() == WGMMA.keys()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(INF, "INFINITY"), (-INF, "-INFINITY"), (NAN, "NAN"), (0.1, "0.1"), (-2.0, "-2.0")]
+)
+def test_numbers_of_the_host(value: float, text: str) -> None:
+    assert _double(value) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "fits"), [(0, (1 << 32) - 1, True), (-1, 5, False), (0, 1 << 32, False), (-9, 1 << 40, False)]
+)
+def test_quotients_without_a_sign(low: int, high: int, fits: bool) -> None:
+    x = Var("x", DType.I64)
+    assert _in_u32(x, Const(3, DType.I64), {"x": (low, high)}) is fits
+    assert _in_u32(Const(3, DType.I64), x, {"x": (low, high)}) is fits

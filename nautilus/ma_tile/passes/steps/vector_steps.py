@@ -312,7 +312,8 @@ class _Vectors:
                 whole = self.vector(x.value, "steps")
                 order = values[n] if _slope(x, loop.var) == 1 else values[n][::-1]
                 body.append(StackOp(whole, tuple(order), self.axis, x.span))
-                body.append(replace(x, index=runs[0].index, mask=runs[0].mask, value=whole, vec=runs[0].vec))
+                (run,) = runs
+                body.append(replace(x, index=run.index, mask=run.mask, value=whole, vec=run.vec))
         left = simplify(calc("mul", self.high, self.size))
         all_ = simplify(calc("sub", loop.hi, left)) == integer(0)
         results = loop.results if all_ else tuple(self.names.frag(f, "vectors") for f in loop.results)

@@ -172,8 +172,6 @@ def _conditions(d: Def) -> tuple[Expr, ...] | None:
             return conjuncts(d.guard)
         case "sum", Op(op="cast", args=(c,)) if c.dtype is DType.BOOL and value.dtype in _EXACT:
             return (*conjuncts(d.guard), *conjuncts(c))
-        case "sum", Op(op="select", args=(c, Const(value=1), Const(value=0))) if value.dtype in _EXACT:
-            return (*conjuncts(d.guard), *conjuncts(c))
     return None
 
 

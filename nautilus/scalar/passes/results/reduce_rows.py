@@ -93,7 +93,7 @@ def _rows_of_product(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
     """The reduced axes of ``d`` that number rows of the product that it reads, where it reduces the columns too."""
     read = [ld for ld in d.reads() if ld.buffer in defs and multiplies_matrices(defs[ld.buffer])]
     plain = all(isinstance(e, Var) for ld in read for e in ld.index) and len(read) == 1
-    if d.op not in ASSOCIATIVE or d.at is not None or len(d.red) < 2 or multiplies_matrices(d) or not plain:
+    if d.op not in ASSOCIATIVE or d.at is not None or multiplies_matrices(d) or not plain:
         return ()
     product = defs[read[0].buffer]
     sides = matrix_product(product.value, [a.name for a in product.par])

@@ -69,7 +69,7 @@ class TapsToColumns:
                 continue
             before = seconds(c, target.multiprocessors)
             tried = [self._priced(program, c, t) for t in _taps(c)]
-            most = min(SHARE * before, TIE * min((t for t, _ in tried), default=0.0))
+            most = min([SHARE * before, *(TIE * t for t, _ in tried)])
             program = next((made for t, made in reversed(tried) if t <= most), program)
         return program
 

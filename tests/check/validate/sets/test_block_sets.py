@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from nautilus.check.validate.sets.block_sets import validate
@@ -11,12 +13,15 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Op, Param, Var
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
+from nautilus.ma_tile.text.printer import format, parse
 from nautilus.scalar.ir import Kind, Loop
+from tests.ir_files import cases_in, input_of, output_of
 
 islpy = pytest.importorskip("islpy")
 
 RESERVED = ("mod", "exists", "min", "NaN", "and", "x'", "a$b", "%1")
 BLOCK = Var("block")
+_PERSISTENT = Path(__file__).parents[3] / "ma_tile/passes/grid/persistent_grid.ma"
 
 
 def module(size: str, decode: dict[str, Expr]) -> MemModule:
@@ -58,3 +63,17 @@ def test_names_in_isl_differ() -> None:
     assert len({variable(n) for n in names}) == len(names)
     for n in names:
         assert not islpy.Set(f"{{ [{variable(n)}] : {variable(n)} = 1 }}").is_empty()
+
+
+@pytest.mark.parametrize("role", [0, 1])
+def test_tiles_of_the_loops_of_roles(role: int) -> None:
+    """A persistent kernel has a loop over the tiles in each role; a wrong number in one of them is found."""
+    case = cases_in(_PERSISTENT)["every role visits the tiles"]
+    before, after = input_of(case), output_of(case)
+    found = validate(before, after)
+    assert found is not None and (found.text, found.points) == ("proved", 2)
+    parts = format(after).split("let j0 = tile % 2")
+    assert len(parts) == 3
+    parts[role : role + 2] = [f"{parts[role]}let j0 = tile % 1{parts[role + 1]}"]
+    found = validate(before, parse("let j0 = tile % 2".join(parts)))
+    assert found is not None and found.status == "refuted"

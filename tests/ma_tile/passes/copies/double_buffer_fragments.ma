@@ -99,3 +99,12 @@
 ; PLAN: {"mapping": {"engine": "warp", "double_buffer_fragments": false}}
 ; RUN: double-buffer-fragments
 ; UNCHANGED
+
+; CASE: copies that the last iteration has too
+; INPUT: pipelined.ma
+; ARCH: sm_80
+; EDIT: if k0 < 1 { => if k0 < 3 {
+; RUN: double-buffer-fragments {"double_buffer_fragments": true}
+; CHECK: if k0 < 3 {
+; CHECK: cp.async s_at[1]
+; CHECK: cp.async s_bt[1]

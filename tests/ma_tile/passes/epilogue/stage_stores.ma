@@ -154,3 +154,12 @@
 ; CHECK: smem rows_C : f8e4m3[i: 64, j: 64] stages 4 swizzle 64
 ; CHECK: barrier (1 + consumer), 128
 ; CHECK: st.shared rows_C[consumer * 2]
+
+; CASE: a value whose layout is not that of an accumulator
+; INPUT: product.ma
+; EDIT: output C: f16[256, 64] => output C: f16[256, 67]\n input D: f32[256, 64]
+; EDIT: layout #acc = => layout #rows = reg(j:8x1, i:4x4) lane(j:8x8, i:4x1) warp(i:4x16)\nlayout #acc =
+; EDIT: st.global C[i0 * 128 + consumer * 64 + i, j0 * 64 + j], %c where i0 * 128 + consumer * 64 + i < 256 vec 2 => %d = ld.global D[i0 * 128 + consumer * 64 + i, j0 * 64 + j] vec 4 : f32[i: 64, j: 64] #rows\nst.global C[i0 * 128 + consumer * 64 + i, j0 * 64 + j], %d where i0 * 128 + consumer * 64 + i < 256 vec 1
+; PLAN: {"mapping": {"engine": "warpgroup", "epilogue": "tma"}}
+; RUN: stage-stores
+; UNCHANGED

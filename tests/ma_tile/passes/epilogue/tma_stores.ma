@@ -236,3 +236,13 @@
 ; RUN: tma-stores
 ; COMPLETE: allocate-shared, synchronize
 ; CHECK: tma.store out_C[consumer]
+
+; CASE: two tiles of 256 columns, for which two stages do not fit, go in pieces
+; INPUT: product_256_columns.ma
+; EDIT: output C: f16[128, 256] => output C: f16[128, 256]\n output D: f16[128, 256]
+; EDIT: st.global C[i0 * 128 + consumer * 64 + i, j0 * 256 + j], %c where i0 * 128 + consumer * 64 + i < 128 vec 2 => st.global C[i0 * 128 + consumer * 64 + i, j0 * 256 + j], %c vec 2\nst.global D[i0 * 128 + consumer * 64 + i, j0 * 256 + j], %c vec 2
+; PLAN: {"mapping": {"engine": "warpgroup", "epilogue": "tma"}}
+; RUN: tma-stores {"limit": 150000}
+; CHECK: smem out_C : f16[i: 64, j: 64] stages 4
+; CHECK-NOT: smem out_
+; CHECK: slice %c at j 0

@@ -296,3 +296,49 @@ module t target sm_80 {
 }
 ; CHECK: %p = div_approx %x, %w : f32
 ; CHECK-NEXT: %q = div %w, %x : f32
+
+; CASE: a root that is stored beside a sum, in front of a kernel without functions
+; RUN: approximate
+; ARCH: sm_80
+; COMPLETE:
+; AGAIN
+module t target sm_80 {
+  input X: f32[32]
+  temp P: f32[32]
+  output Y: f32[32]
+  output Z: f32[]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %p = sqrt %x : f32[i: 32] #i
+    %q = sqrt %p : f32[i: 32] #i
+    %z = reduce sum %q over i : f32 #one
+    st.global P[i], %p vec 1
+    st.global Z[], %z vec 1
+  }
+  kernel l grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %p = ld.global P[i] vec 1 : f32[i: 32] #i
+    %y = add %p, %p : f32[i: 32] #i
+    st.global Y[i], %y vec 1
+  }
+}
+; CHECK: %p = sqrt %x : f32
+; CHECK-NEXT: %q = sqrt_approx %p : f32
+
+; CASE: a stored quotient of sums, whose error is its own alone
+; RUN: approximate
+; ARCH: sm_80
+; UNCHANGED
+module t target sm_80 {
+  input X: f32[32]
+  output Y: f32[32]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %s = add %x, %x : f32[i: 32] #i
+    %q = div %x, %s : f32[i: 32] #i
+    st.global Y[i], %q vec 1
+  }
+}

@@ -211,3 +211,21 @@ module t target sm_90a {
     }
   }
 }
+
+; CASE: rows of one element
+; RUN: copy-steps {"steps": 4}
+; UNCHANGED
+module t target sm_90a {
+  input X: f32[43, 64]
+  output Y: f32[43, 64]
+  kernel k grid 64 warps 1 min_blocks 1 {
+    layout #i = reg() lane(*:32) warp()
+    %zero = const 0.0 : f32[i: 1] #i
+    %last = for t in 0..43 carry(%h = %zero) {
+      %x = ld.global X[t, block + i] vec 1 : f32[i: 1] #i
+      %n = add %h, %x : f32[i: 1] #i
+      st.global Y[t, block + i], %n vec 1
+      yield %n
+    }
+  }
+}

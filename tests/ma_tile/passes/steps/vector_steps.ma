@@ -210,3 +210,27 @@ module t target sm_90a {
   }
 }
 ; CHECK: ld.global X[i, t * 4 + v - 4] where t >= 1 vec 4
+
+; CASE: integers of the step before, and a condition that holds for all lanes
+; RUN: vector-steps {"steps": 4}
+; COMPLETE:
+module t target sm_90a {
+  input X: i32[64, 24]
+  output Y: i32[64, 24]
+  kernel k grid 2 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %zero = const 0 : i32[i: 32] #i
+    %last = for t in 0..24 carry(%h = %zero) {
+      %x = ld.global X[block * 32 + i, t] where i - t < 32 vec 1 : i32[i: 32] #i
+      %w = ld.global X[block * 32 + i, t - 1] where t >= 1 vec 1 : i32[i: 32] #i
+      %a = add %h, %x : i32[i: 32] #i
+      %n = sub %a, %w : i32[i: 32] #i
+      st.global Y[block * 32 + i, t], %n vec 1
+      yield %n
+    }
+  }
+}
+; CHECK: %x_steps = ld.global X[block * 32 + i, t * 4 + v] vec 4
+; CHECK-NEXT: %x_s0 = slice %x_steps at v 0
+; CHECK-NEXT: %w_s0_read = slice
+; CHECK-NEXT: %w_s0_zero = const 0 : i32

@@ -10,7 +10,11 @@ import pytest
 from nautilus.check.inputs import generate
 from nautilus.check.levels import run
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_text
+from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.matrices import join_matrices
+from nautilus.scalar.rewriting import find_defs
+from nautilus.targets import window_rates
 from tests.endtoend.support import travel
 
 TEXT = """
@@ -34,3 +38,14 @@ def test_numbers_of_a_group_reach_no_other_group(monkeypatch: pytest.MonkeyPatch
     assert 0 < np.isfinite(want).mean() < 1
     got = run(made.last("vr-tile"), given, "typed")["Y"]
     np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize(("terms", "merit"), [(16, 0.77), (32, 0.92), (48, 0.77), (64, 1.0), (128, 1.0), (8, 0.77)])
+def test_terms_that_fill_steps_are_faster(terms: int, merit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A joint product has the rate of the longest step that divides its terms."""
+    monkeypatch.setattr(window_rates, "product_seconds", lambda *args: args[4])
+    monkeypatch.setattr(join_matrices, "LAUNCH", 0.0)
+    program = lower(load_text(TEXT.replace("G = 8", "G = 48").replace("Y: f16", "Y: f32")))
+    groups = join_matrices._groups(program, find_defs(program)["Y"])
+    assert groups is not None
+    assert join_matrices._seconds(groups, terms // 8, 132) == merit

@@ -9,7 +9,14 @@ import pytest
 
 from nautilus.check.inputs import generate
 from nautilus.check.levels import run
+from nautilus.core.expr.nodes import loads
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_text
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.inline import Inline
+from nautilus.scalar.passes.operands.mark_undefined import MarkUndefined
+from nautilus.scalar.passes.operands.rematerialise import Rematerialise
+from nautilus.scalar.passes.simplify import Simplify
 from tests.endtoend.support import travel
 
 _HEAD = "dim M = {m}, N = {n}\ninput X: f32[M, N]\noutput L: f32[M]\nm[i] = max[j{c}](X[i, j])\n"
@@ -35,3 +42,18 @@ def test_rows_of_infinities_alone(rows: int, size: int, cond: str, value: str) -
     assert np.isnan(want[1])
     for stage in ("scalar", "vr-tile"):
         assert np.allclose(run(made.last(stage), given, "typed")["L"], want, rtol=1e-5, equal_nan=True)
+
+
+def test_a_certificate_has_the_number_beside_the_maximum() -> None:
+    """Only the maximum is what the elements have; the sink stands as it is, whatever its name."""
+    spec = load_text("""
+        input X: f32[5, 6], sink: f32[5], A: f32[5]
+        output L: f32[5], K: f32[5]
+        m[i] = max(max[j](X[i, j]), sink[i])
+        n[i] = max(max[j](X[i, j]), A[i])
+        L[i] = sum[j](exp(X[i, j] - m[i]))
+        K[i] = sum[j](exp(X[i, j] - n[i]))
+    """)
+    _, certificates = MarkUndefined().derive(Rematerialise().apply(Simplify().apply(Inline().apply(lower(spec)))))
+    found = [{ld.buffer for ld in loads(e)} for c in certificates for e in (c.before, c.after)]
+    assert found == [{"X", "sink"}] * 2 + [{"X", "A"}] * 2

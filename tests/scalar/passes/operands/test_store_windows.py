@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from nautilus.core.buffers import extents
+from nautilus.core.expr.conditions import conjuncts
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.interp import program as interp
 from nautilus.scalar.ir import Program
@@ -111,6 +115,16 @@ def test_phases_between_neighbours_cost_stores(result: str, stays: bool, monkeyp
     )
     before = SplitResidues().apply(lower(load_text(text)))
     assert (StoreWindows().apply(before) is before) == stays
+
+
+def test_the_share_of_terms_inside_of_an_image_is_counted_unless_it_has_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PLAIN.replace("(L - R) // 2 + 1", "L") + SUM.replace("[c, r]", "[c, r | 0 <= x + r - 1 < L]")
+    program = lower(load_text(DIMS + text.replace("2 * x + r]", "x + r - 1]")))
+    d = find_defs(program)["Y"]
+    c: Any = SimpleNamespace(d=d, kept=tuple(conjuncts(d.guard)))
+    assert store_windows._live_share(c) == pytest.approx(1 - 2 / 39)
+    monkeypatch.setattr(store_windows, "_MOST_POINTS", 38)
+    assert store_windows._live_share(c) == 1.0
 
 
 VIDEO = (

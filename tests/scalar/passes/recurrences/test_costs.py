@@ -6,19 +6,22 @@ import pytest
 
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import loads
+from nautilus.core.index.sizes import at_most
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.analysis.states.linear_states import linear_states
 from nautilus.scalar.analysis.states.recurrences import RATE, form_of
+from nautilus.scalar.ir import Kind, Loop
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.recurrences import chunk_matrix_states
 from nautilus.scalar.passes.recurrences.chunk_matrix_states import ChunkMatrixStates, matrix_recurrence
 from nautilus.scalar.passes.recurrences.chunk_recurrences import STEP, times
 from nautilus.scalar.passes.recurrences.members.join_recurrences import JoinRecurrences
-from nautilus.scalar.passes.recurrences.tile_recurrences import LANES, _plan
+from nautilus.scalar.passes.recurrences.tile_recurrences import LANES, _plan, _shared_lanes
 from nautilus.scalar.rewriting import find_defs
 from nautilus.scalar.rewriting.states.chunks import Found
 from nautilus.targets.memory_rates import LAUNCH
+from tests.scalar.passes.recurrences.test_chunk_matrix_states import DELTA
 
 STATE = """
 dim H = 2, T = 128, D = 16, E = 32
@@ -53,6 +56,19 @@ def test_chunks_have_states_and_one_chunk_has_none(
 ) -> None:
     want = bytes_ / RATE + operations / 4e8 + launches * LAUNCH + steps * STEP
     assert chunk_matrix_states._time(found(STATE), length) == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("length", [64, 128])
+def test_corrections_are_systems_of_equations_and_pass_through_the_chunks(short: bool, length: int) -> None:
+    text = DELTA.replace("f32[H, T, ", "bf16[H, T, ") if short else DELTA
+    state = found(text.replace("T = 50", "T = 128").replace("H = 2", "H = 200"))
+    size, passes, each = (2, 1, 4e8) if short else (4, 3, 4e7)
+    bytes_ = 200 * 128 * (24 * length + size * (5 * 4 + 3 * 3))
+    operations = 200 * 128 * length * (2 * 4 + 2 * 3 + 6 * length) * passes
+    passing = 2 * 2 * (1.0 if short else 4.0) if length < 128 else 0.0  # two waves of blocks, two chunks
+    want = bytes_ / RATE + operations / each + 4 * LAUNCH + passing
+    assert chunk_matrix_states._corrections(state, length) == pytest.approx(want, rel=1e-12)
 
 
 @pytest.mark.parametrize(("length", "cuts"), [(16, 0), (32, 1), (64, 2), (128, 3)])
@@ -108,3 +124,16 @@ Y[a, b] = sum[c, d](X[a, b, c, d])
     )
     plan = _plan(find_defs(program)["Y"], (), "t", lanes, LANES)
     assert {x.name: x.tile for x in plan.axes if x.tile > 1} == tiles
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "c", "lanes"),
+    [(40, 70, 31, "b"), (70, 40, 31, "a"), (40, 70, 32, None), (40, 70, 33, None), (1, 1, 5, None)],
+)
+def test_the_longest_independent_axis_has_the_lanes_beside_few_elements(
+    a: int, b: int, c: int, lanes: str | None
+) -> None:
+    text = f"input X: f32[{a}, {b}, {c}]\noutput Y: f32[{a}, {b}, {c}]\nY[a, b, c] = exp(X[a, b, c])\n"
+    d = find_defs(lower(load_text(text)))["Y"]
+    loops = [Loop(x.name, integer(0), integer(at_most(x.extent)), Kind.PAR, ()) for x in d.par[:2]]
+    assert _shared_lanes([d], loops, {"a", "b"}) == lanes

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
 from nautilus.check.inputs import generate
+from nautilus.core.schedule import KernelPlan, Schedule, WarpgroupPlan
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.interp import run_spec
 from nautilus.ma_tile.interp.module import run_module as ma_tile
@@ -16,6 +18,7 @@ from nautilus.ma_tile.ir.ops import RolesOp, walk_ops
 from nautilus.vr_tile.interp import run_module
 from nautilus.vr_tile.ir import ForOp
 from nautilus.vr_tile.ir import walk_ops as walk_tile_ops
+from nautilus.vr_tile.passes.masked import recompute_masked
 from nautilus.vr_tile.passes.masked.recompute_masked import RecomputeMasked, _Rewrite
 from nautilus.vr_tile.verify import verify
 from tests.endtoend.collection.decode import Decode
@@ -35,6 +38,26 @@ def test_garbage_behind_a_mask_reaches_no_other_row(title: str, value: float, ro
     shapes = {b.name: b.shape for b in before.buffers}
     inputs = {name: rng.standard_normal(shapes[name]) for name in ("A", "B")}
     inputs["B"][row, ::2] = value
+    with np.errstate(all="ignore"):
+        want, got = (run_module(m, inputs, {}, "real")["O"] for m in (before, after))
+    np.testing.assert_allclose(got, want)
+    assert np.isfinite(want[:row]).all()
+
+
+@pytest.mark.parametrize("where", ["a block tests two tiles", "columns have flags"])
+@pytest.mark.parametrize("row", [0, 20])
+def test_the_second_kernel_finds_every_flag(where: str, row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = input_of(next(iter(CASES.values())))
+    before = replace(before, kernels=tuple(replace(k) for k in before.kernels))  # results for these are remembered
+    columns = where == "columns have flags"
+    monkeypatch.setattr(recompute_masked, "_BLOCKS", 132 if columns else 1)
+    scheduling: Literal["cooperative", "pingpong"] = "cooperative" if columns else "pingpong"
+    plan = KernelPlan("O", ("O",), (), mapping=WarpgroupPlan(warpgroups=2, tile_scheduling=scheduling))
+    after = RecomputeMasked(Schedule(kernels=(plan,))).apply(before)
+    verify(after)
+    rng = np.random.default_rng(row)
+    inputs = {"A": rng.standard_normal((32, 32)), "B": rng.standard_normal((32, 8))}
+    inputs["B"][row, 3] = np.nan
     with np.errstate(all="ignore"):
         want, got = (run_module(m, inputs, {}, "real")["O"] for m in (before, after))
     np.testing.assert_allclose(got, want)
