@@ -20,7 +20,9 @@ Rows of the temp whose axis is no multiple of 16 bytes end in zeros (:attr:`~nau
 Where the other operand is computed and rounded to 8 bits, the rows along the contracted axis are *interleaved*
 (:mod:`nautilus.core.expr.interleaved`): the result of another product in registers is then an operand as it is.
 
-An axis that the operand has in groups only (``h // 4``) is one of groups in the temp.
+An axis that the operand has in groups only (``h // 4``) is one of groups in the temp.  Where tensors choose terms for
+each row, as the experts of a token, a computed operand of 16 bits is 0 in the terms that they leave out, which the
+support of the temp says, so that copy units need no mask.
 
 The store does not round again, because the value is one of the temp's type.  A factor that is computed in f32 has a
 temp of f32.  An operand is stored where
@@ -59,7 +61,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, within
-from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.interleaved import element, position
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, identity, loads, substitute, walk
 from nautilus.core.expr.products import strip_conversions
@@ -125,6 +127,7 @@ class Operand:
     axes: tuple[Axis, ...]
     index: tuple[Expr, ...]
     dtype: DType
+    support: Expr | None = None
 
 
 def _is_box(program: Program, d: Def, made: Operand) -> bool:
@@ -279,7 +282,20 @@ def operand(
             return None
         factor = inside
     place = {a.name: i for a, i in zip(axes, index, strict=True)}
-    return Operand(factor, order, tuple(place[a.name] for a in order), dtype)
+    support = _support(d, mine, index, own, dtype)
+    return Operand(factor, order, tuple(place[a.name] for a in order), dtype, support)
+
+
+def _support(d: Def, factor: Expr, index: Sequence[Expr], own: set[str], dtype: DType) -> Expr | None:
+    """The part of the condition of ``d`` by which tensors choose terms for each of the axes ``own`` of ``factor``.
+
+    The temp may be 0 elsewhere.  None where there is none, or where a tensor is stored as it is.
+    """
+    used, red = free_vars(factor), {a.name for a in d.red}
+    if not dtype.is_half or _is_view(factor) or not all(isinstance(e, Var) for e in index):
+        return None
+    mine = [c for c in conjuncts(d.guard) if free_vars(c) <= used and free_vars(c) & red and free_vars(c) & own]
+    return conjunction(mine) if any(loads(c) for c in mine) else None
 
 
 def _bytes(factor: Expr, d: Def) -> int:
@@ -431,6 +447,11 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     span = made.factor.span
     turned = _is_accumulator_of_bytes(d, side)
     axes, value, support = _padded(made, {a.name for a in d.axes}, turned)
+    if made.support is not None:
+        chosen = substitute(made.support, {a.name: Var(b.name) for a, b in zip(made.axes, axes, strict=True)})
+        value = calc("select", chosen, value, identity("sum", value.dtype))
+        places = substitute(chosen, {a.name: Var(f"i{n}") for n, a in enumerate(axes)})
+        support = conjunction([*conjuncts(support), *conjuncts(places)])
     name = fresh_name(program, f"{d.name}_{('left', 'right')[side]}")
     buffer = Buffer(name, made.dtype, tuple(a.extent for a in axes), Space.TEMP, span, support=support)
     temp = Def(name, buffer, axes, (), None, value, None, span)
