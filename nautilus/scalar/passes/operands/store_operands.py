@@ -3,7 +3,7 @@
 A matrix product reads each element of an operand once for every tile of the result along the other operand's axes.
 TMA copies do not load an operand in these cases:
 
-* it is computed, in f32 or narrowed (``narrow``), so that each tile would compute it again inside its loop;
+* it is computed, in f32 or rounded (``narrow``, or by the spec), so that each tile would compute it again in its loop;
 * its rows are gathered or strided, or are no multiple of 16 bytes;
 * its contiguous axis is no axis of the tile (``A[i, k, h]``, or ``A[i, k, 1]`` of complex numbers), also where it has
   elements of f32, whose parts have the order of the tensor (``store-parts``);
@@ -368,7 +368,7 @@ def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, B
     match factor:
         case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
             return dtype
-        case Op(op="cast", args=(Op(op="cast", dtype=dtype),)) if _is_byte(dtype):  # quantised by the spec
+        case Op(op="cast", args=(Op(op="cast", dtype=dtype),)) if dtype.is_half or _is_byte(dtype):
             return dtype
         case Op(op="cast", args=(Load(buffer=name, dtype=dtype, index=index),)) if dtype.is_half:
             along = [e for e in index if free_vars(e) & tile]

@@ -23,7 +23,8 @@ terms, only readers of single elements change, as one kernel has it and all of i
 * the target has warpgroup MMAs, both factors have 16 bits, or both have 8, and the product has more than :data:`DEEP`
   terms: with fewer terms one kernel holds a row of the left operand for the whole loop over ``j``;
 * there are :data:`ROWS` rows, :data:`COLUMNS` columns and :data:`LARGE` elements; registers hold :data:`WIDE` groups
-  where no two reductions share what is computed from an element, as a scaled logit, and operands have 16 bits;
+  where no two reductions share what is computed from an element, as a scaled logit, none has :data:`HEAVY` functions
+  of it, and operands have 16 bits;
 * no element is read again for a result of its own with those of the reductions, such as a row that is normalised: the
   kernel of these results has the reductions as well, unless a row is longer than the registers of a block hold;
 * all other readers reduce over one axis, none of them is a product itself, and those over other axes than the columns
@@ -41,8 +42,9 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, rewrite, substitute, walk
 from nautilus.core.expr.products import strip_conversions
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.sizes import blocks, extent_expr
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
@@ -63,7 +65,9 @@ from nautilus.targets.records import DEFAULT_TARGET
 WIDE, NARROW = 256, 128  # columns of a tile: 28.8 us predicted for 4096 x 4096 x 512, and 31.2
 DEEP = 256  # terms of a product whose rows one kernel holds
 ROWS, COLUMNS = 128, 1024
+HEAVY = 2  # elementary functions of an element whose values need registers beside wide accumulators
 LARGE = 1 << 20  # elements of the product: tiles for a quarter of the multiprocessors
+_ELEMENTARY = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
 THIN = 16  # elements of the product for one that a reader takes by itself
 
 
@@ -209,7 +213,8 @@ def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, 
     extent = size(d.par[at])
     rows = prod(size(a) or ROWS for n, a in enumerate(d.par) if n != at)
     computed = [r for r, _ in whole if not isinstance(strip_conversions(r.value), Load)]
-    groups = (WIDE, NARROW) if len(computed) <= 1 and not _multiplies_bytes(d) else (NARROW,)
+    light = len(computed) <= 1 and not _multiplies_bytes(d) and all(_functions(r) < HEAVY for r in computed)
+    groups = (WIDE, NARROW) if light else (NARROW,)
     if not whole or needs or not all(apart) or extent is None:
         return None
     if extent < COLUMNS or rows < ROWS or rows * extent < LARGE:
@@ -217,6 +222,11 @@ def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, 
     group = min(groups, key=lambda g: blocks(extent, g) * g)  # the first of those that waste least
     cuts = tuple(SplitPlan(name, axis, blocks(extent, group), group) for name, axis in ends.items())
     return _Columns(at, extent, group, cuts, tuple(dict.fromkeys(r.name for r, _ in others)))
+
+
+def _functions(r: Def) -> int:
+    """The elementary functions that ``r`` evaluates for each term."""
+    return len({e for e in walk(r.value) if isinstance(e, Op) and e.op in _ELEMENTARY}) if r.red else 0
 
 
 def _is_large(d: Def) -> bool:
