@@ -11,7 +11,7 @@ the ``G`` columns that a tile of matrix units has, each tile has partial results
     m_part[c, i] = max[t](T[i, c, t])        ;    z_part[c, i] = sum[t](exp(T[i, c, t] - m_part[c, i]))
 
 which ``split-k-update`` derives and combines.  A reader of one element for each row, such as the logit of a label,
-has a reduction of its own over ``k``.  What is computed from one element alone, such as a result that is rounded to the
+has a reduction of its own over ``k``, also where it reduces over the columns as well, as a margin loss does.  What is computed from one element alone, such as a result that is rounded to the
 type of its tensor, is computed by tiles too, and reductions that read it compute it again::
 
     Y[i, c * G + t] = bf16(T[i, c, t])       ;    a_part[c, i] = max[t](abs(bf16(T[i, c, t])))
@@ -87,7 +87,7 @@ class TileColumns(CertifyingPass[Program]):
         live = Dead().apply(program)
         for name in all_defs(live) or ():
             copied: list[Certificate] = []
-            found = _stepwise(_with_elements(live, name, copied), name)
+            found = _stepwise(_without_mixed(_with_elements(live, name, copied), name, copied), name)
             made = next((m for x in found if (m := _tiled(x, name)) is not None), None)
             if made is not None:
                 live = program = made[0]
@@ -125,6 +125,20 @@ def _with_elements(program: Program, name: str, certificates: list[Certificate])
             kept = {r.name for r in readers if not r.is_reduction or multiplies_matrices(r)}
             program = replace_reads(program, e, certificates, skip=kept)
     return Dead().apply(program)
+
+
+def _without_mixed(program: Program, name: str, certificates: list[Certificate]) -> Program:
+    """``program`` where reductions over columns of the product ``name`` have single elements of it by themselves."""
+    defs = all_defs(program)
+    if defs is None or name not in defs or not _is_large(defs[name]):
+        return program
+    d = defs[name]
+    for r in defs.values():
+        red, read = {a.name for a in r.red}, [ld for ld in r.reads() if ld.buffer == name]
+        single = [ld for ld in read if _is_thin(r, ld, d) and red.isdisjoint(free_vars(ld))]
+        if red and 0 < len(single) < len(read):
+            program = _taken(program, d, r, certificates, single)
+    return program
 
 
 def _stepwise(program: Program, name: str) -> Iterator[Program]:
@@ -416,12 +430,20 @@ def _says_chunk(c: Expr, axis: str, by: str) -> bool:
     return isinstance(c, Op) and c.op in ("le", "lt") and free_vars(c) == {axis, by} and Var(axis) in c.args
 
 
-def _taken(program: Program, d: Def, reader: Def, certificates: list[Certificate]) -> Program:
-    """``program`` where ``reader`` has reductions of its own for the elements that it reads of the product ``d``."""
+def _taken(
+    program: Program, d: Def, reader: Def, certificates: list[Certificate], single: Sequence[Load] | None = None
+) -> Program:
+    """``program`` where ``reader`` has reductions of its own for the elements that it reads of the product ``d``.
+
+    ``single``: those elements; None for all of them.
+    """
     made: list[Def] = []
     names: dict[Expr, Expr] = {}
     sums: dict[Expr, Expr] = {}
     for ld in (x for x in reader.reads() if x.buffer == d.name):
+        if single is not None and ld not in single:
+            sums[ld] = ld
+            continue
         read = [(e, a.extent) for e, a in zip(ld.index, d.par, strict=True) if loads(e)]
         guard = conjunction([c for e, n in read for c in within(e, extent_expr(n))])
         own = reduction_at(program, d, ld, reader.axes, guard, made)
