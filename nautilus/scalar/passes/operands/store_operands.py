@@ -287,7 +287,7 @@ def operand(
 
 
 def _support(d: Def, factor: Expr, index: Sequence[Expr], own: set[str], dtype: DType) -> Expr | None:
-    """The part of the condition of ``d`` by which tensors choose terms for the axes ``own`` of a computed ``factor``."""
+    """The part of the condition of ``d`` by which tensors choose terms for the axes ``own`` of ``factor``."""
     used, red = free_vars(factor), {a.name for a in d.red}
     if not dtype.is_half or _is_view(factor) or not all(isinstance(e, Var) for e in index):
         return None

@@ -11,8 +11,9 @@ the ``G`` columns that a tile of matrix units has, each tile has partial results
     m_part[c, i] = max[t](T[i, c, t])        ;    z_part[c, i] = sum[t](exp(T[i, c, t] - m_part[c, i]))
 
 which ``split-k-update`` derives and combines.  A reader of one element for each row, such as the logit of a label,
-has a reduction of its own over ``k``, also where it reduces over the columns as well, as a margin loss does.  What is computed from one element alone, such as a result that is rounded to the
-type of its tensor, is computed by tiles too, and reductions that read it compute it again::
+has a reduction of its own over ``k``, also where it reduces over the columns as well, as a margin loss does.  What is
+computed from one element alone, such as a result that is rounded to the type of its tensor, is computed by tiles too,
+and reductions that read it compute it again::
 
     Y[i, c * G + t] = bf16(T[i, c, t])       ;    a_part[c, i] = max[t](abs(bf16(T[i, c, t])))
 
