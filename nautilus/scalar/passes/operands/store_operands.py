@@ -247,8 +247,7 @@ def operand(
     if not any(a.name in rest - used for a in d.par):
         return None
     elements, terms = (points(every) for every in (axes, d.axes))
-    deep = {a.name for a in d.red}
-    dtype = _dtype(mine, tile, deep, buffers)
+    dtype = _dtype(mine, tile, deep := {a.name for a in d.red}, buffers)
     narrow = dtype is not None and (dtype.is_half or _is_byte(dtype)) and _is_view(mine)
     whole = rows if rows is not None and narrow else TERMS
     sums = any(ld.buffer in reduced and free_vars(ld) >= used for ld in loads(mine))
@@ -281,9 +280,9 @@ def operand(
         if inside is None:
             return None
         factor = inside
-    place = {a.name: i for a, i in zip(axes, index, strict=True)}
-    support = _support(d, mine, index, own, dtype)
-    return Operand(factor, order, tuple(place[a.name] for a in order), dtype, support)
+    place = dict(zip((a.name for a in axes), index, strict=True))
+    at = tuple(place[a.name] for a in order)
+    return Operand(factor, order, at, dtype, _support(d, mine, index, own, dtype))
 
 
 def _support(d: Def, factor: Expr, index: Sequence[Expr], own: set[str], dtype: DType) -> Expr | None:
