@@ -122,21 +122,21 @@ def _declarations(p: Program) -> Iterator[Offence]:
     for b in p.buffers:
         if b.space is Space.LOCAL:
             yield Offence(b.name, "a local stands in a kernel", b.span)
-        yield from _support(b, {b.name for b in p.buffers if b.space is Space.INPUT})
+        yield from _support(b, {b.name for b in p.buffers if b.space in (Space.INPUT, Space.TEMP)})
     for k in p.kernels:
         for b in k.locals:
             if b.space is not Space.LOCAL:
                 yield Offence(b.name, f"a kernel declares locals, not {b.space.value} buffers", b.span)
 
 
-def _support(b: Buffer, inputs: Set[str]) -> Iterator[Offence]:
-    """The rules of the support of a buffer: a condition on a place in a temp, and on elements of inputs."""
+def _support(b: Buffer, tensors: Set[str]) -> Iterator[Offence]:
+    """The rules of the support of a buffer: a condition on a place in a temp, and on elements of ``tensors``."""
     if b.support is None:
         return
     if b.space is not Space.TEMP:
         yield Offence(b.name, "only a temp has a support", b.span)
-    if b.support.dtype is not DType.BOOL or any(ld.buffer not in inputs for ld in loads(b.support)):
-        yield Offence(b.name, "its support is no condition on indices and inputs", b.span)
+    if b.support.dtype is not DType.BOOL or any(ld.buffer not in tensors for ld in loads(b.support)):
+        yield Offence(b.name, "its support is no condition on indices, inputs and temps", b.span)
     if not free_vars(b.support) <= {f"i{n}" for n in range(len(b.shape))}:
         yield Offence(b.name, f"its support {format_expr(b.support)} uses a variable that is no place in it", b.span)
 

@@ -203,7 +203,7 @@ def test_scatter_offences(old: str, new: str, detail: str) -> None:
     [
         ("output Y: f32[4] zero unless i0 < 2", "only a temp has a support"),
         ("output Y: f32[4]\ntemp T: f32[4] zero unless i1 < 2", "uses a variable that is no place in it"),
-        ("output Y: f32[4]\ntemp T: f32[4] zero unless Y[i0] < 1.0", "is no condition on indices and inputs"),
+        ("output Y: f32[4]\ntemp T: f32[4] zero unless Y[i0] < 1.0", "is no condition on indices, inputs and temps"),
         ("output Y: f32[4]\ntemp T: f32[4] zero unless i0 + 2", "is no condition on indices"),
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import prod
 
-from nautilus.core.expr.nodes import Expr, Var, free_vars, substitute
+from nautilus.core.expr.nodes import Expr, Var, free_vars, loads, substitute
 from nautilus.planner.products.dots import dot_of
 from nautilus.planner.rowwise.segments import segments_of
 from nautilus.scalar.analysis.chunks import chunks_of
@@ -57,15 +57,28 @@ def is_beside_columns(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
 
     Such as the norms of keys.  These terms are columns of the tiles of that product, whose rows have neighbouring
     threads.  A block of rows would compute the sums again, and no warpgroup moves them to the columns.
+    Or the terms of the sum are gathered.
     """
     if not (d.is_reduction and reader.is_reduction) or any(ld.buffer in defs for ld in d.reads()):
         return False
+    if _is_gathered_beside(defs, d, reader):
+        return True
     summed, extents = {a.name for a in reader.red}, {a.name: size(a) or SHORT for a in reader.axes}
     beside = [ld for ld in reader.reads() if ld.buffer in defs and dot_of(defs[ld.buffer]) is not None]
     own = (free_vars(ld) for ld in reader.reads() if ld.buffer == d.name)
     return any(
         used & summed and prod(extents.get(x, 1) for x in free_vars(ld) - used) >= ROWS for used in own for ld in beside
     )
+
+
+def _is_gathered_beside(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``d`` sums gathered elements, and ``reader`` compares its rows with the columns of another product.
+
+    Such as the score of a label, from which those of all others have a distance.  Each tile of columns would gather
+    again.
+    """
+    others = (defs[ld.buffer] for ld in reader.reads() if ld.buffer in defs and ld.buffer != d.name)
+    return any(loads(e) for ld in d.reads() for e in ld.index) and any(dot_of(o) is not None for o in others)
 
 
 def is_read_across(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:

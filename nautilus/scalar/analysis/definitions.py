@@ -186,6 +186,11 @@ def reads_of(k: Kernel) -> frozenset[str]:
     return frozenset(found)
 
 
+def read_by_supports(buffers: Iterable[Buffer]) -> frozenset[str]:
+    """The tensors whose elements say where temps are 0; these stay, with the order of their elements."""
+    return frozenset(ld.buffer for b in buffers if b.support is not None for ld in loads(b.support))
+
+
 @by_identity(1024)
 def writes_of(k: Kernel) -> frozenset[str]:
     """The buffers in global memory that ``k`` writes."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from nautilus.core.buffers import Space
 from nautilus.core.records import dataclass
-from nautilus.scalar.analysis.definitions import reads_of, writes_of
+from nautilus.scalar.analysis.definitions import read_by_supports, reads_of, writes_of
 from nautilus.scalar.ir import Program
 
 
@@ -19,7 +19,7 @@ class Dead:
     def apply(self, program: Program) -> Program:
         """The program without dead kernels; the same object where there are none."""
         while True:
-            read = {name for k in program.kernels for name in reads_of(k)}
+            read = {name for k in program.kernels for name in reads_of(k)} | read_by_supports(program.buffers)
             dead = {b.name for b in program.buffers if b.space is Space.TEMP and b.name not in read}
             if not dead:
                 return program

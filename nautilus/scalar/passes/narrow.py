@@ -41,6 +41,8 @@ A product of 8-bit tensors over a short axis becomes one of 16 bits if it is par
 two products can then share a kernel.  Where ``strict`` forbids MMAs of 8-bit floats, because their sums have few bits,
 a matrix product of two 8-bit tensors becomes one of f16, which holds both exactly.
 
+A factor that the spec rounds to the 8-bit float that it meets stays as it is, if it is made of no other product.
+
 Over the reals nothing happens.  A factor that is too small for f16 becomes 0, whose product with inf is NaN: where a
 condition leaves out terms, ``recompute-masked`` computes the tile again; else such inputs are outside the stated range.
 A finite factor stays finite: the proof for f16 leaves room for rounding errors of f32 (65520 is the first number that
@@ -66,6 +68,7 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.analysis.ranges.byte_factors import with_byte_factors
@@ -216,6 +219,8 @@ def narrowed(d: Def, defs: Mapping[str, Def], to_bytes: bool = False) -> Narrowe
     parts, par, red = factors(d.value), [a.name for a in d.par], [a.name for a in d.red]
     if d.op != "sum" or d.value.dtype is not DType.F32 or scaled_product(d) is not None or len(parts) > MOST_FACTORS:
         return None
+    if _are_bytes(parts, defs):
+        return None
     pairs = list(two_sides(parts, [a.name for a in sorted(d.par, key=lambda a: -nominal(a.extent))], red))
     groups = [] if pairs else [x for a in par for x in two_sides(parts, par, red, in_groups(parts, a))]
     split = next((pair for pair in pairs if _beside(d, pair, defs, to_bytes) is not None), None)
@@ -228,6 +233,21 @@ def narrowed(d: Def, defs: Mapping[str, Def], to_bytes: bool = False) -> Narrowe
     if beside is not None and beside.sides[0].dtype is not DType.TF32:
         return beside
     return _of_two(d, pairs or groups, defs) or beside
+
+
+def _are_bytes(parts: Sequence[Expr], defs: Mapping[str, Def]) -> bool:
+    """Whether both factors are 8-bit floats of one type, to which the spec rounds what it makes of no other product."""
+    types = [_byte_type(e) for e in parts]
+    made = (defs[ld.buffer] for e in parts for ld in loads(e) if ld.buffer in defs)
+    return len(types) == 2 and None not in types and len({*types}) == 1 and not any(map(multiplies_matrices, made))
+
+
+def _byte_type(e: Expr) -> DType | None:
+    """The type of 8 bits that ``e`` has in memory, or to which the spec rounds it."""
+    match e:
+        case Op(op="cast", args=(Load(dtype=dtype) | Op(op="cast", dtype=dtype),)):
+            return dtype if dtype.is_float8 else None
+    return None
 
 
 def _beside(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def], to_bytes: bool) -> Narrowed | None:

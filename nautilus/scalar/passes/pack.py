@@ -26,7 +26,7 @@ from nautilus.core.schedule import PackPlan, Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.contractions.scales import unscaled
-from nautilus.scalar.analysis.definitions import Def, read_defs
+from nautilus.scalar.analysis.definitions import Def, read_by_supports, read_defs
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import axis_assumptions, fresh_name, kernel_of
@@ -68,7 +68,7 @@ def pack(program: Program, plan: PackPlan, contracted: bool = True) -> Program:
     outputs = {d.name for d in unified.defs if d.buffer.space is Space.OUTPUT and axis in d.par}
     whole = frozenset[str]() if contracted else _contracting(unified, axis.name, dims.keys(), outputs)
     read = {n for d in unified.defs if d.name in whole for n in _operands(d)}
-    dims = {n: k for n, k in dims.items() if n not in read}
+    dims = {n: k for n, k in dims.items() if n not in read | read_by_supports(program.buffers)}
     kernels = tuple(kernel_of(d if d.name in whole else _packed(d, cut, dims)) for d in unified.defs)
     buffers = tuple(_reshaped(b, plan.size, dims) for b in program.buffers)
     return Simplify().apply(replace(program, buffers=buffers, kernels=kernels))

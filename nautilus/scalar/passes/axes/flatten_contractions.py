@@ -12,7 +12,8 @@ elements have 8 bits, or of :data:`MMA_DEPTH` terms, if the axis is contiguous i
 the gradient of a filter).
 
 Operands of at most 16 bits an element may be shifted by the other axes, and the product may have a condition that holds
-wherever all operands are inside of their tensors, because copies of boxes give zeros elsewhere::
+wherever all operands are inside of their tensors, because copies of boxes give zeros elsewhere, or where one of them
+may differ from 0 by its support::
 
     sum[r, c | 0 <= y + r - 1 < H](X[y + r - 1, c] * F[r, c, k])
 
@@ -125,7 +126,7 @@ def _is_shifted(program: Program, d: Def, found: Sequence[Load], inner: str) -> 
             return False
     inside = list(inside_of_operands(program, d))
     ranges = {a.name: (0, n - 1) for a in d.axes if (n := size(a)) is not None}
-    return all(simplify(c, ranges, inside) == TRUE for c in conjuncts(d.guard))
+    return all(c in inside or simplify(c, ranges, inside) == TRUE for c in conjuncts(d.guard))
 
 
 def _is_tensor(e: Expr) -> bool:

@@ -23,11 +23,12 @@ product of the difference and the scale may leave that range, and takes several 
 
 A product of 8-bit integers that are converted to f32, as scales of rows and columns leave it, becomes one of integers:
 ``sum[k](f32(X[i, k]) * f32(W[j, k]))`` is ``f32(sum[k](i32(X[i, k]) * i32(W[j, k])))`` where the sum stays within i32.
+So do integers to which the spec rounds what it makes of no other product, ``f32(i8(round(X[i, k] / s[i])))``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import gcd, prod
 
@@ -35,7 +36,7 @@ from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import (
     BYTE_TERMS,
     MOST_FACTORS,
@@ -51,6 +52,7 @@ from nautilus.core.index.simplify import simplify
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import BYTES, DType
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.contractions.scales import ScaledProduct, operand_type, scaled_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.ranges.precision import is_held, is_streamed
@@ -180,8 +182,9 @@ def _grouped(d: Def) -> _Grouped | None:
 
 def _with_integers(program: Program, certificates: list[Certificate]) -> Program:
     """``program`` with integers in every product of converted 8-bit integers."""
-    for d in find_defs(program).values():
-        value = _integers(d)
+    defs = find_defs(program)
+    for d in defs.values():
+        value = _integers(d, defs)
         if value is None:
             continue
         name = fresh_name(program, f"{d.name}_integers")
@@ -199,17 +202,26 @@ def _with_integers(program: Program, certificates: list[Certificate]) -> Program
     return program
 
 
-def _integers(d: Def) -> Expr | None:
+def _integers(d: Def, defs: Mapping[str, Def]) -> Expr | None:
     """The element of ``d`` as a product of i32; None unless it is a matrix product of converted 8-bit integers."""
     parts = factors(d.value)
-    inner = [strip_lossless_conversions(p) for p in parts]
-    bytes_ = all(isinstance(x, Load) and x.dtype in BYTES for x in inner)
+    inner = [_quantised(p, defs) or strip_lossless_conversions(p) for p in parts]
+    bytes_ = all(isinstance(x, Load | Op) and x.dtype in BYTES for x in inner)
     if d.op != "sum" or d.value.dtype is not DType.F32 or len(parts) != 2 or not bytes_:
         return None
     terms = prod(n if (n := size(a)) is not None else BYTE_TERMS for a in d.red)
     if terms >= BYTE_TERMS or matrix_product(d.value, [a.name for a in d.par]) is None:
         return None
     return product_of([Op("cast", (x,), DType.I32) for x in inner])
+
+
+def _quantised(e: Expr, defs: Mapping[str, Def]) -> Expr | None:
+    """The number in the converted ``e`` that the spec rounds, which it makes of no other product; None for another."""
+    made = (defs[ld.buffer] for ld in loads(e) if ld.buffer in defs)
+    match e:
+        case Op(op="cast", args=(Op(op="cast") as inner,)) if not any(map(multiplies_matrices, made)):
+            return inner
+    return None
 
 
 def _is_difference(e: Expr) -> bool:
@@ -225,7 +237,7 @@ def _split(program: Program, d: Def, found: _Grouped, certificates: list[Certifi
     for e in terms[1:]:
         name = fresh_name(program, f"{d.name}_group", [x.name for x in (*added, raw)])
         added.append(replace(raw, name=name, buffer=replace(raw.buffer, name=name), value=e))
-    loads = [Load(x.name, tuple(Var(a.name) for a in x.par), x.buffer.dtype, d.span) for x in (raw, *added)]
+    reads = [Load(x.name, tuple(Var(a.name) for a in x.par), x.buffer.dtype, d.span) for x in (raw, *added)]
     group = calc("floordiv", Var(found.axis.name), found.group)
     inside = [conjunction([*conjuncts(d.guard), calc("eq", group, n)]) for n in range(found.count)]
     sums = [Reduce("sum", d.red, c, found.terms, DType.F32, d.span) for c in inside]
@@ -233,7 +245,7 @@ def _split(program: Program, d: Def, found: _Grouped, certificates: list[Certifi
     proof = "a factor of a sum is one of each term, and a sum is that of the sums of its groups"
     after = _total(sums, scales)
     certificates.append(Certificate("scale-products", d.name, before, after, (), (), (), proof, d.span))
-    return with_inner_sum(program, d, raw, _total(loads, scales), added)
+    return with_inner_sum(program, d, raw, _total(reads, scales), added)
 
 
 def _total(sums: Sequence[Expr], scales: Sequence[Expr]) -> Expr:

@@ -3,7 +3,7 @@
 A matrix product reads each element of an operand once for every tile of the result along the other operand's axes.
 TMA copies do not load an operand in these cases:
 
-* it is computed, in f32 or narrowed (``narrow``), so that each tile would compute it again inside its loop;
+* it is computed, in f32 or rounded (``narrow``, or by the spec), so that each tile would compute it again in its loop;
 * its rows are gathered or strided, or are no multiple of 16 bytes;
 * its contiguous axis is no axis of the tile (``A[i, k, h]``, or ``A[i, k, 1]`` of complex numbers), also where it has
   elements of f32, whose parts have the order of the tensor (``store-parts``);
@@ -20,7 +20,9 @@ Rows of the temp whose axis is no multiple of 16 bytes end in zeros (:attr:`~nau
 Where the other operand is computed and rounded to 8 bits, the rows along the contracted axis are *interleaved*
 (:mod:`nautilus.core.expr.interleaved`): the result of another product in registers is then an operand as it is.
 
-An axis that the operand has in groups only (``h // 4``) is one of groups in the temp.
+An axis that the operand has in groups only (``h // 4``) is one of groups in the temp.  Where tensors choose terms for
+each row, as the experts of a token, a computed operand of 16 bits is 0 in the terms that they leave out, which the
+support of the temp says, so that copy units need no mask.
 
 The store does not round again, because the value is one of the temp's type.  A factor that is computed in f32 has a
 temp of f32.  An operand is stored where
@@ -59,7 +61,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, within
-from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.interleaved import element, position
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, identity, loads, substitute, walk
 from nautilus.core.expr.products import strip_conversions
@@ -125,6 +127,7 @@ class Operand:
     axes: tuple[Axis, ...]
     index: tuple[Expr, ...]
     dtype: DType
+    support: Expr | None = None
 
 
 def _is_box(program: Program, d: Def, made: Operand) -> bool:
@@ -244,8 +247,7 @@ def operand(
     if not any(a.name in rest - used for a in d.par):
         return None
     elements, terms = (points(every) for every in (axes, d.axes))
-    deep = {a.name for a in d.red}
-    dtype = _dtype(mine, tile, deep, buffers)
+    dtype = _dtype(mine, tile, deep := {a.name for a in d.red}, buffers)
     narrow = dtype is not None and (dtype.is_half or _is_byte(dtype)) and _is_view(mine)
     whole = rows if rows is not None and narrow else TERMS
     sums = any(ld.buffer in reduced and free_vars(ld) >= used for ld in loads(mine))
@@ -278,8 +280,18 @@ def operand(
         if inside is None:
             return None
         factor = inside
-    place = {a.name: i for a, i in zip(axes, index, strict=True)}
-    return Operand(factor, order, tuple(place[a.name] for a in order), dtype)
+    place = dict(zip((a.name for a in axes), index, strict=True))
+    at = tuple(place[a.name] for a in order)
+    return Operand(factor, order, at, dtype, _support(d, mine, index, own, dtype))
+
+
+def _support(d: Def, factor: Expr, index: Sequence[Expr], own: set[str], dtype: DType) -> Expr | None:
+    """The part of the condition of ``d`` by which tensors choose terms for the axes ``own`` of ``factor``."""
+    used, red = free_vars(factor), {a.name for a in d.red}
+    if not dtype.is_half or _is_view(factor) or not all(isinstance(e, Var) for e in index):
+        return None
+    mine = [c for c in conjuncts(d.guard) if free_vars(c) <= used and free_vars(c) & red and free_vars(c) & own]
+    return conjunction(mine) if any(loads(c) for c in mine) else None
 
 
 def _bytes(factor: Expr, d: Def) -> int:
@@ -352,7 +364,7 @@ def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, B
     match factor:
         case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
             return dtype
-        case Op(op="cast", args=(Op(op="cast", dtype=dtype),)) if _is_byte(dtype):  # quantised by the spec
+        case Op(op="cast", args=(Op(op="cast", dtype=dtype),)) if dtype.is_half or _is_byte(dtype):
             return dtype
         case Op(op="cast", args=(Load(buffer=name, dtype=dtype, index=index),)) if dtype.is_half:
             along = [e for e in index if free_vars(e) & tile]
@@ -431,6 +443,11 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     span = made.factor.span
     turned = _is_accumulator_of_bytes(d, side)
     axes, value, support = _padded(made, {a.name for a in d.axes}, turned)
+    if made.support is not None:
+        chosen = substitute(made.support, {a.name: Var(b.name) for a, b in zip(made.axes, axes, strict=True)})
+        value = calc("select", chosen, value, identity("sum", value.dtype))
+        places = substitute(chosen, {a.name: Var(f"i{n}") for n, a in enumerate(axes)})
+        support = conjunction([*conjuncts(support), *conjuncts(places)])
     name = fresh_name(program, f"{d.name}_{('left', 'right')[side]}")
     buffer = Buffer(name, made.dtype, tuple(a.extent for a in axes), Space.TEMP, span, support=support)
     temp = Def(name, buffer, axes, (), None, value, None, span)

@@ -20,7 +20,7 @@ from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Var, loads
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import stored_operands
-from nautilus.scalar.analysis.definitions import Def, points
+from nautilus.scalar.analysis.definitions import Def, points, read_by_supports
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program, expressions, statements
 from nautilus.scalar.rewriting import find_defs, turned
@@ -38,7 +38,7 @@ class OrderTemps:
 
     def apply(self, program: Program) -> Program:
         """The program with temps in another order; the same object where there are none."""
-        elsewhere = _read_elsewhere(program)
+        elsewhere = _read_elsewhere(program) | read_by_supports(program.buffers)
         for name in find_defs(program):
             defs = find_defs(program)
             d = defs[name]

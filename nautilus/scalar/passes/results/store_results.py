@@ -15,10 +15,10 @@ be, so every bit stays.  Otherwise the temp has the sums, and the second kernel 
 An output whose last dimension has the number of the matrix as its last digit, ``Z[i, j * C + c]``, has two dimensions
 there (:attr:`~nautilus.core.buffers.Buffer.view_of`).
 
-The sums are read by such results only, or by a product that sums over the matrices, as the mixed heads of attention do
-(``sum[h](W[g, h] * S[i, j, h])``): they are in memory then, one matrix after another.  The pass applies where stores of
-single elements are predicted to take longer than the temp.  Sizes that are known only at launch count with their
-nominal values.
+The sums are read by such results only, or by a reduction over the matrices, as that of mixed heads of attention
+(``sum[h](W[g, h] * S[i, j, h])``) or of weighted experts: they are in memory then, one matrix after another.  The pass
+applies where stores of single elements are predicted to take longer than the temp.  Sizes that are known only at launch
+count with their nominal values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nautilus.core.expr.build import in_compute_type
 from nautilus.core.expr.nodes import Load, Var, free_vars
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.alternating import Matrices, Order, alternating, is_worth, matrices
-from nautilus.scalar.analysis.contractions.crossing import numbering, product_axes
+from nautilus.scalar.analysis.contractions.crossing import numbering
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
@@ -73,10 +73,10 @@ def _with_results(program: Program, name: str) -> Program:
 
 
 def _mixes(d: Def, r: Def) -> bool:
-    """Whether the product ``r`` sums over elements of different matrices of the product ``d``, each axis by itself."""
+    """Whether the reduction ``r`` combines elements of different matrices of the product ``d``, each axis by itself."""
     groups, red = numbering(d), {a.name for a in r.red}
     found = [ld.index for ld in r.reads() if ld.buffer == d.name]
-    if product_axes(r) is None or not all(isinstance(e, Var) for index in found for e in index):
+    if r.op is None or not all(isinstance(e, Var) for index in found for e in index):
         return False
     return any(a.name in groups and free_vars(e) <= red for index in found for a, e in zip(d.par, index, strict=True))
 

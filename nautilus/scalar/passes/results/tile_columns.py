@@ -11,8 +11,9 @@ the ``G`` columns that a tile of matrix units has, each tile has partial results
     m_part[c, i] = max[t](T[i, c, t])        ;    z_part[c, i] = sum[t](exp(T[i, c, t] - m_part[c, i]))
 
 which ``split-k-update`` derives and combines.  A reader of one element for each row, such as the logit of a label,
-has a reduction of its own over ``k``.  What is computed from one element alone, such as a result that is rounded to the
-type of its tensor, is computed by tiles too, and reductions that read it compute it again::
+has a reduction of its own over ``k``, also where it reduces over the columns as well, as a margin loss does.  What is
+computed from one element alone, such as a result that is rounded to the type of its tensor, is computed by tiles too,
+and reductions that read it compute it again::
 
     Y[i, c * G + t] = bf16(T[i, c, t])       ;    a_part[c, i] = max[t](abs(bf16(T[i, c, t])))
 
@@ -23,7 +24,8 @@ terms, only readers of single elements change, as one kernel has it and all of i
 * the target has warpgroup MMAs, both factors have 16 bits, or both have 8, and the product has more than :data:`DEEP`
   terms: with fewer terms one kernel holds a row of the left operand for the whole loop over ``j``;
 * there are :data:`ROWS` rows, :data:`COLUMNS` columns and :data:`LARGE` elements; registers hold :data:`WIDE` groups
-  where no two reductions share what is computed from an element, as a scaled logit, and operands have 16 bits;
+  where no two reductions share what is computed from an element, as a scaled logit, none has :data:`HEAVY` functions
+  of it, and operands have 16 bits;
 * no element is read again for a result of its own with those of the reductions, such as a row that is normalised: the
   kernel of these results has the reductions as well, unless a row is longer than the registers of a block hold;
 * all other readers reduce over one axis, none of them is a product itself, and those over other axes than the columns
@@ -41,8 +43,9 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, rewrite, substitute, walk
 from nautilus.core.expr.products import strip_conversions
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.sizes import blocks, extent_expr
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
@@ -63,7 +66,9 @@ from nautilus.targets.records import DEFAULT_TARGET
 WIDE, NARROW = 256, 128  # columns of a tile: 28.8 us predicted for 4096 x 4096 x 512, and 31.2
 DEEP = 256  # terms of a product whose rows one kernel holds
 ROWS, COLUMNS = 128, 1024
+HEAVY = 2  # elementary functions of an element whose values need registers beside wide accumulators
 LARGE = 1 << 20  # elements of the product: tiles for a quarter of the multiprocessors
+_ELEMENTARY = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
 THIN = 16  # elements of the product for one that a reader takes by itself
 
 
@@ -83,7 +88,7 @@ class TileColumns(CertifyingPass[Program]):
         live = Dead().apply(program)
         for name in all_defs(live) or ():
             copied: list[Certificate] = []
-            found = _stepwise(_with_elements(live, name, copied), name)
+            found = _stepwise(_without_mixed(_with_elements(live, name, copied), name, copied), name)
             made = next((m for x in found if (m := _tiled(x, name)) is not None), None)
             if made is not None:
                 live = program = made[0]
@@ -121,6 +126,20 @@ def _with_elements(program: Program, name: str, certificates: list[Certificate])
             kept = {r.name for r in readers if not r.is_reduction or multiplies_matrices(r)}
             program = replace_reads(program, e, certificates, skip=kept)
     return Dead().apply(program)
+
+
+def _without_mixed(program: Program, name: str, certificates: list[Certificate]) -> Program:
+    """``program`` where reductions over columns of the product ``name`` have single elements of it by themselves."""
+    defs = all_defs(program)
+    if defs is None or name not in defs or not _is_large(defs[name]):
+        return program
+    d = defs[name]
+    for r in defs.values():
+        red, read = {a.name for a in r.red}, [ld for ld in r.reads() if ld.buffer == name]
+        single = [ld for ld in read if _is_thin(r, ld, d) and red.isdisjoint(free_vars(ld))]
+        if red and 0 < len(single) < len(read):
+            program = _taken(program, d, r, certificates, single)
+    return program
 
 
 def _stepwise(program: Program, name: str) -> Iterator[Program]:
@@ -209,7 +228,8 @@ def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, 
     extent = size(d.par[at])
     rows = prod(size(a) or ROWS for n, a in enumerate(d.par) if n != at)
     computed = [r for r, _ in whole if not isinstance(strip_conversions(r.value), Load)]
-    groups = (WIDE, NARROW) if len(computed) <= 1 and not _multiplies_bytes(d) else (NARROW,)
+    light = len(computed) <= 1 and not _multiplies_bytes(d) and all(_functions(r) < HEAVY for r in computed)
+    groups = (WIDE, NARROW) if light else (NARROW,)
     if not whole or needs or not all(apart) or extent is None:
         return None
     if extent < COLUMNS or rows < ROWS or rows * extent < LARGE:
@@ -217,6 +237,11 @@ def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, 
     group = min(groups, key=lambda g: blocks(extent, g) * g)  # the first of those that waste least
     cuts = tuple(SplitPlan(name, axis, blocks(extent, group), group) for name, axis in ends.items())
     return _Columns(at, extent, group, cuts, tuple(dict.fromkeys(r.name for r, _ in others)))
+
+
+def _functions(r: Def) -> int:
+    """The elementary functions that ``r`` evaluates for each term."""
+    return len({e for e in walk(r.value) if isinstance(e, Op) and e.op in _ELEMENTARY}) if r.red else 0
 
 
 def _is_large(d: Def) -> bool:
@@ -406,12 +431,20 @@ def _says_chunk(c: Expr, axis: str, by: str) -> bool:
     return isinstance(c, Op) and c.op in ("le", "lt") and free_vars(c) == {axis, by} and Var(axis) in c.args
 
 
-def _taken(program: Program, d: Def, reader: Def, certificates: list[Certificate]) -> Program:
-    """``program`` where ``reader`` has reductions of its own for the elements that it reads of the product ``d``."""
+def _taken(
+    program: Program, d: Def, reader: Def, certificates: list[Certificate], single: Sequence[Load] | None = None
+) -> Program:
+    """``program`` where ``reader`` has reductions of its own for the elements that it reads of the product ``d``.
+
+    ``single``: those elements; None for all of them.
+    """
     made: list[Def] = []
     names: dict[Expr, Expr] = {}
     sums: dict[Expr, Expr] = {}
     for ld in (x for x in reader.reads() if x.buffer == d.name):
+        if single is not None and ld not in single:
+            sums[ld] = ld
+            continue
         read = [(e, a.extent) for e, a in zip(ld.index, d.par, strict=True) if loads(e)]
         guard = conjunction([c for e, n in read for c in within(e, extent_expr(n))])
         own = reduction_at(program, d, ld, reader.axes, guard, made)
