@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import product
+from math import isfinite
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer, number
@@ -92,7 +93,7 @@ def _total(value: Expr, axis: Axis) -> Expr | None:
     cases = tuple(product((0, 1), repeat=len(words)))
     values = [_value(value, dict(zip(words, case, strict=True)), axis.name) for case in cases]
     found = list(dict.fromkeys(v.value for v in values if v is not None))
-    if None in values or len(found) != 2:
+    if None in values or len(found) != 2 or not all(map(isfinite, found)):  # 0 times inf would be NaN
         return None
     rare = [c for c, v in zip(cases, values, strict=True) if v is not None and v.value == found[1]]
     count = _ones(_word(words, rare), n)
