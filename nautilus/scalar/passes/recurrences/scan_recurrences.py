@@ -20,6 +20,9 @@ are faster as tiles that follow each other (``scan-tiles``)::
 
 The sum is in the type in which it is computed, and ``y`` is rounded from it.  Such recurrences stay what they are, and
 so do running maxima and minima.  Those that the tiles of another recurrence read are recurrences too.
+
+A recurrence that reads another one, whose steps follow each other in any case, stays one as well: the highest value of
+a path so far costs nothing in the steps of the path (``merge-recurrences``), and reads it from memory otherwise.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import COMPUTE_TYPES
-from nautilus.scalar.analysis.definitions import Def, is_recurrence, reads_of
+from nautilus.scalar.analysis.contractions.promises import Promises
+from nautilus.scalar.analysis.definitions import Def, is_recurrence, reads_of, writes_of
 from nautilus.scalar.analysis.domains import prefix_of, running
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store, extent, statements
 from nautilus.scalar.passes.axes.chunk_scans import chunk_length
@@ -55,9 +59,11 @@ LEAST = 3  # steps
 class ScanRecurrences(CertifyingPass[Program]):
     """Make running results of the recurrences that are some, and recurrences of running sums in chunks.
 
-    ``always``: also recurrences of sums whose tiles are not predicted to be faster.
+    ``always``: also recurrences of sums whose tiles are not predicted to be faster.  ``spec``: the Spec, whose facts
+    bound the factors of other recurrences.
     """
 
+    spec: Promises | None = None
     always: bool = False
 
     name = "scan-recurrences"
@@ -65,7 +71,7 @@ class ScanRecurrences(CertifyingPass[Program]):
 
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with each in its faster form; the same object where all are."""
-        found = [_scan(program, k) if self._scans(program, k) else None for k in program.kernels]
+        found = self._found(program)
         if any(found):
             kernels = tuple(kernel_of(d) if d else k for k, d in zip(program.kernels, found, strict=True))
             program = replace(program, kernels=kernels)
@@ -84,6 +90,33 @@ class ScanRecurrences(CertifyingPass[Program]):
                 program = new[0]
                 certificates.append(_certificate(d, *bound, lag))
         return program, tuple(certificates)
+
+    def _found(self, program: Program) -> list[Def | None]:
+        """For each kernel the running result that it becomes."""
+        found: list[Def | None] = []
+        ordered = list[Kernel]()  # recurrences whose steps follow each other
+        for k in program.kernels:
+            d = _scan(program, k) if self._scans(program, k) else None
+            if d is not None and any(self._joins(program, r, k) for r in ordered):
+                d = None
+            if d is None and is_recurrence(k):
+                ordered.append(k)
+            found.append(d)
+        return found
+
+    def _joins(self, program: Program, r: Kernel, k: Kernel) -> bool:
+        """Whether ``k`` can run in the steps of recurrence ``r``, which run one after another."""
+        if reads_of(k).isdisjoint(writes_of(r)):
+            return False
+        from nautilus.scalar.passes.recurrences.chunk_filters import ChunkFilters
+        from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkRecurrences
+        from nautilus.scalar.passes.recurrences.members.merge_recurrences import MergeRecurrences
+        from nautilus.scalar.passes.recurrences.scan_tiles import ScanTiles
+
+        alone = replace(program, kernels=(r,))
+        parallel = (ScanTiles(self.spec, always=self.always), ChunkRecurrences(self.spec), ChunkFilters())
+        pair = MergeRecurrences().apply(replace(program, kernels=(r, k)))
+        return len(pair.kernels) == 1 and all(p.apply(alone).kernels == (r,) for p in parallel)
 
     def _feeds(self, program: Program, k: Kernel) -> bool:
         """Whether the tiles of another recurrence read the extremes of ``k`` in their own steps."""
