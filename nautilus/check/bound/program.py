@@ -37,6 +37,7 @@ from nautilus.scalar.passes.axes.join_sums import JoinSums
 from nautilus.scalar.passes.axes.separate_digits import SeparateDigits
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline, can_inline
+from nautilus.scalar.passes.matrices.count_bits import CountBits
 from nautilus.scalar.passes.matrices.multiply_conditions import MultiplyConditions
 from nautilus.scalar.passes.narrow import Narrow
 from nautilus.scalar.passes.operands.join_digits import JoinDigits
@@ -47,6 +48,7 @@ from nautilus.scalar.passes.operands.split_sums import SplitSums
 from nautilus.scalar.passes.positions.expand_gathers import ExpandGathers
 from nautilus.scalar.passes.positions.flatten_blocks import FlattenBlocks
 from nautilus.scalar.passes.positions.restrict_results import RestrictResults
+from nautilus.scalar.passes.positions.scan_positions import ScanPositions
 from nautilus.scalar.passes.positions.solve_equations import SolveEquations
 from nautilus.scalar.passes.recurrences.recur_scans import RecurScans
 from nautilus.scalar.passes.references.running_moments import RunningMoments
@@ -73,9 +75,9 @@ if TYPE_CHECKING:
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(RecurScans(spec=spec), RunningMoments(), RoundTemps(), Simplify(), Inline(schedule), Simplify()),
+        *(ScanPositions(), RecurScans(spec=spec), RunningMoments(), RoundTemps(), Simplify(), Inline(schedule), Simplify()),
         SolveEquations(),
-        *(RestrictResults(), ChooseTerms(spec), ExpandGathers(spec), UnrollReductions()),
+        *(RestrictResults(), ChooseTerms(spec), ExpandGathers(spec), CountBits(), UnrollReductions()),
         *(CountTerms(), MultiplyConditions()),
         DeferRoundings(schedule, strict=precision == "strict", again=True),
         *(SplitSums(spec), Factor(schedule), Simplify(), SplitReferences()),

@@ -48,6 +48,7 @@ PAIR_TILE = 16  # results of a tile that share an element of pairs
 PAIR_RESULTS = 1 << 15  # results with which tiles fill the GPU; of fewer ones, each has an element for itself
 AGAIN_PAIRS = 4 * PAIR_TILE  # results that read an element of pairs, from which on it may be stored
 PAIR_LAUNCHES = 1  # launches that take as long as the elements that tiles of pairs compute again
+NAMED = 0.01  # relative gain below which a definition that is in memory in any case keeps its name there
 _BEFORE = SCALAR.before("inline")
 _ALONE = 3  # candidates that are tried alone
 
@@ -72,10 +73,17 @@ def choose(program: Program, context: Context) -> Trial | None:
         least = made.seconds / (1 - MARGIN)  # where the rules take longer, their splits do not matter
         if not known:
             first = split_choice.priced_after(program, context, _BEFORE, least)
-        if first is None or first.seconds > least:
+        if first is None or first.seconds > least or _stores_as_much(program, first, made):
             return made
         known = True
     return first if known else split_choice.priced_after(program, context, _BEFORE)
+
+
+def _stores_as_much(program: Program, inlined: Trial, stored: Trial) -> bool:
+    """Whether operands that are ``stored`` by the names of ``program`` are in memory by other names where ``inlined``."""
+    names, (before, after) = {k.name for k in program.kernels}, (t.schedule.kernels for t in (inlined, stored))
+    renamed = any(k.name not in names for k in before)
+    return renamed and len(before) >= len(after) and inlined.seconds >= stored.seconds * (1 - NAMED)
 
 
 def candidates(defs: Mapping[str, Def], inline: tuple[str, ...], arch: str = DEFAULT_TARGET) -> tuple[str, ...]:

@@ -213,7 +213,7 @@ def test_roundings_under_an_added_axis_count() -> None:
 def test_the_passes_are_those_of_the_pipeline() -> None:
     names = [p.name for p in passes()]
     # those of recurrences round no other definitions
-    of_recurrences = ("-recurrences", "-filters", "-states", "scan-tiles")
+    of_recurrences = ("-recurrences", "-filters", "-states", "scan-tiles", "accumulate-steps")
     others = [p.name for p in SCALAR.passes if not p.name.endswith(of_recurrences)]
     assert names == others[: len(names)]
     assert names[-1] == "narrow"
