@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.nodes import Load, Op, Param, Var, free_vars
+from nautilus.core.expr.nodes import Load, Op, Var, free_vars
 from nautilus.core.expr.products import strip_conversions
 from nautilus.core.functions.parts import STORED
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan
@@ -54,8 +54,8 @@ def gemm_in_parts(
     operands = [e for e in (value.args if isinstance(value, Op) else ()) if isinstance(e, Load)]
     if len(operands) < 2 or not all(e.dtype is DType.F32 for e in operands):
         return None
-    near = {x for ld in operands for x in free_vars(ld.index[-1])}  # copy units end at the size of rows
-    if any(isinstance(e := unified.extents.get(x), Param) and e.device for x in {loop, *near}):
+    near = {x for ld in operands for x in free_vars(ld.index[-1])}  # copy units need the size of rows
+    if not all(isinstance(unified.extents[x], int) for x in {loop, *near} & unified.extents.keys()):
         return None
     shifted = any(not isinstance(e, Var) for ld in operands for e in ld.index)
     depth = digit(operands, loop)
