@@ -19,6 +19,10 @@ A recurrence may amplify errors until no reference of its own run is close to a 
 that of single steps, sampled rows are those of steps from the states that the contender's own result shows
 (:mod:`nautilus.check.bound.recurrences.stepwise`), and where it is that of the first steps, these are compared.
 
+Where few elements have most of the norm of sampled rows, as in energies of growing states, the norm of the errors is
+that of few elements too, and the bound of the whole output says little about it.  Such rows may have the errors that
+roundings on their inputs allow (:func:`nautilus.check.bound.cancelling.each.of_uneven`).
+
 Outputs hold NaN before a contender writes them.  The error is a relative Frobenius norm.  Ours must be within the bound
 that the compiler states for the kernel.  A peer must be within :data:`PEER_SLACK` times that bound, because a library
 may round intermediates that the spec keeps in f32; its check only has to show that it computes the same function.
