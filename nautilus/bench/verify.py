@@ -19,6 +19,10 @@ A recurrence may amplify errors until no reference of its own run is close to a 
 that of single steps, sampled rows are those of steps from the states that the contender's own result shows
 (:mod:`nautilus.check.bound.recurrences.stepwise`), and where it is that of the first steps, these are compared.
 
+Where few elements have most of the norm of sampled rows, as in energies of growing states, the norm of the errors is
+that of few elements too, and the bound of the whole output says little about it.  Such rows may have the errors that
+roundings on their inputs allow (:func:`nautilus.check.bound.cancelling.each.of_uneven`).
+
 Outputs hold NaN before a contender writes them.  The error is a relative Frobenius norm.  Ours must be within the bound
 that the compiler states for the kernel.  A peer must be within :data:`PEER_SLACK` times that bound, because a library
 may round intermediates that the spec keeps in f32; its check only has to show that it computes the same function.
@@ -31,8 +35,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
-from math import isfinite, sqrt
+from dataclasses import field, replace
+from functools import cache
+from math import inf, isfinite, sqrt
 from typing import TypeVar
 
 import numpy as np
@@ -40,11 +45,13 @@ import numpy as np
 from nautilus.bench.contenders import Verdict
 from nautilus.bench.inputs import BLOCK
 from nautilus.check.bound.bound import Bound, Steps
-from nautilus.check.bound.cancelling.each import allowed, of_inputs
+from nautilus.check.bound.cancelling.each import allowed, of_inputs, of_uneven
 from nautilus.check.bound.choices import roundings
 from nautilus.check.bound.exactness import unit
 from nautilus.check.bound.overflow import Watch
 from nautilus.check.bound.program import rounded
+from nautilus.check.bound.recurrences.combined import combined, may_be_combined
+from nautilus.check.bound.recurrences.growth import LIMIT
 from nautilus.check.bound.recurrences.stepwise import Stepwise, stepwise
 from nautilus.check.bound.sampling import wide
 from nautilus.check.compare import differences, exact, norm, overflown, relative, within, without_largest
@@ -93,7 +100,8 @@ class References:
     elements of sampled rows, for outputs whose elements are judged alone.  ``overflow``: a definition
     has values beyond the range of f32.  ``undecided``: the elements of sampled rows that depend on where it ends.
     ``at``: evaluates one element of an output, by its index.  ``own``: the norms of the errors that roundings on the
-    inputs allow, for outputs whose bound does not hold on all inputs.
+    inputs allow, for outputs whose bound does not hold on all inputs.  ``uneven``: finds the same for outputs of which
+    few elements have most of the norm of sampled rows.
     """
 
     spec: Spec
@@ -107,6 +115,7 @@ class References:
     undecided: Mapping[str, Array] = field(default_factory=dict)
     at: Callable[[str, tuple[int, ...]], float] | None = None
     own: Mapping[str, float] = field(default_factory=dict)
+    uneven: Callable[[], Mapping[str, float]] = dict
 
 
 def references(
@@ -131,7 +140,8 @@ def references(
         one = {n: dict(enumerate(np.array([i]) for i in (index if n == name else (0,) * r))) for n, r in ranks.items()}
         return float(_evaluated(restrict(spec, one), raw, scalars, types)[name].item())
 
-    return References(spec, cut, rows, everything, bounds, single, each, overflow, undecided, at, own)
+    uneven = cache(lambda: _of_uneven(spec, chosen, raw, scalars, bounds))
+    return References(spec, cut, rows, everything, bounds, single, each, overflow, undecided, at, own, uneven)
 
 
 def _in_range(
@@ -165,11 +175,35 @@ def _on_inputs(
     of the allowed errors of outputs whose bound does not hold on all inputs."""
     if not any(b.by_element or b.rare_inputs for b in bounds.values()):
         return {}, {}
-    types = {t.name: t.dtype for t in spec.inputs}
-    cut = restrict(rounded(spec), chosen)
-    arrays = {n: x if n in cut.rows else from_storage(x, types[n]) for n, x in cut.arrays(raw).items()}
+    cut, arrays = _rounded(spec, chosen, raw)
     given = (wide(cut.spec), arrays, scalars, bounds, roundings(cut.spec))
     return allowed(*given), of_inputs(*given)
+
+
+def _of_uneven(
+    spec: Spec, chosen: Chosen, raw: Mapping[str, Array], scalars: Mapping[str, float | int | bool],
+    bounds: Mapping[str, Bound],
+) -> dict[str, float]:  # fmt: skip
+    """The norms of the errors that roundings on these inputs allow in sampled rows, for outputs of which few elements
+    have most of the norm of these rows; but for those of which a step is compared."""
+    cut, arrays = _rounded(spec, chosen, raw)
+    program = wide(cut.spec)
+    states = may_be_combined(program)
+    moved = combined(states, program, arrays, scalars) if states else {}
+
+    def part(name: str, x: Array) -> Array:
+        steps = bounds[name].steps
+        return x if steps is None else _first_steps(cut.outputs[name], steps, x)
+
+    found = of_uneven(program, arrays, scalars, replace(roundings(cut.spec), combined=moved), part)
+    return {n: x for n, x in found.items() if not bounds[n].stepwise}
+
+
+def _rounded(spec: Spec, chosen: Chosen, raw: Mapping[str, Array]) -> tuple[Restricted, dict[str, Array]]:
+    """The sampled rows of ``spec`` with the roundings of its compilation, and the inputs of these rows."""
+    types = {t.name: t.dtype for t in spec.inputs}
+    cut = restrict(rounded(spec), chosen)
+    return cut, {n: x if n in cut.rows else from_storage(x, types[n]) for n, x in cut.arrays(raw).items()}
 
 
 def _evaluated(
@@ -236,6 +270,8 @@ def _rows(known: References, name: str, dtype: DType, raw: Array, want: Array, s
     error = _error(got, want, bound)
     if name in known.own:
         allowed = max(allowed, slack * known.own[name] / max(norm(want), float(np.finfo(np.float64).tiny)))
+    elif allowed < error < inf and not bound.by_element and known.uneven().get(name, 0.0) <= LIMIT * norm(want):
+        allowed = max(allowed, slack * known.uneven().get(name, 0.0) / norm(want))
     detail = "" if error <= allowed else f"{name}, sampled rows: relative error {error:.1e}, allowed {allowed:.1e}"
     return Verdict(error <= allowed, error, allowed, detail)
 

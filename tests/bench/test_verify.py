@@ -262,3 +262,22 @@ def test_an_element_between_two_numbers_of_its_type_may_be_either() -> None:
     assert judge(known, {"z": storage_array(got, DType.BF16)}, is_peer=False).ok
     got[n] = nearest[n] * 1.03
     assert not judge(known, {"z": storage_array(got, DType.BF16)}, is_peer=False).ok
+
+
+def test_few_elements_with_most_of_a_norm_are_judged_by_the_errors_on_their_inputs() -> None:
+    spec = load_text(
+        "dim N = 1000\ninput x: f32[N], d: f32[N]\noutput z: f32[N]\nz[n] = exp(3 * x[n]) - exp(3 * (x[n] - d[n]))\n"
+    )
+    x, d = 0.1 * np.random.default_rng(5).standard_normal((2, 1000))
+
+    def is_right(error: float) -> bool:
+        raw = {"x": storage_array(x, DType.F32), "d": storage_array(d, DType.F32)}
+        exact = run_spec(spec, {n: from_storage(a, DType.F32) for n, a in raw.items()})["z"]
+        got = exact.copy()
+        got[0] += error * np.linalg.norm(exact)
+        known = references(spec, raw, {}, {"z": Bound(1.6e-6)}, 0)
+        return judge(known, {"z": storage_array(got, DType.F32)}, is_peer=False).ok
+
+    assert is_right(1e-6) and not is_right(1e-4)
+    x[0], d[0] = 6.0, 0.01  # an element with all of the norm, whose terms cancel
+    assert is_right(1e-4) and not is_right(4e-3)

@@ -15,6 +15,7 @@ from nautilus.ma_tile.ir.ops import GlobalLoad, MmaOp, UnpackOp, walk_ops
 from tests.endtoend.collection.decode import Decode, schedule
 from tests.simulation.compared import Case, at_sizes, differences, prepare
 from tests.simulation.simulate import MISSING, Fault
+from tests.simulation.translate import TranslationError, translate
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
 
@@ -241,6 +242,13 @@ def test_elementwise(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [BITS, TIES], ids=["operators", "ties"])
 def test_bits(text: str, tmp_path: Path) -> None:
     check(compiled(text, "sm_80"), tmp_path, 1)
+
+
+def test_names_that_cpp_reserves_are_no_statements() -> None:
+    text = compiled("dim N = 64\ninput x: f32[N]\noutput asm: f32[N]\nasm[n] = x[n] * 2 + 1\n").text
+    assert "// asm[n]" in translate(text)
+    with pytest.raises(TranslationError):
+        translate(text.replace("// asm[n]", "asm goto; // asm[n]"))
 
 
 @pytest.mark.parametrize("size", (0, 7))

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
+_NAMES = re.compile(r'//[^\n]*|"(?:\\.|[^"\\\n])*"')  # comments and strings, which have names of the spec
 _ASM = re.compile(r"\basm\s*(?:volatile\s*)?\(")
 _SHARED = re.compile(r"extern __shared__ __align__\(\d+\) unsigned char (\w+)\[\];")
 _LAUNCH = re.compile(r"(\w+)<<<([^;]*?),\s+([^;]*?),\s+([^;]*?),\s+(\w+)>>>\(([^;]*)\);")
@@ -46,7 +47,7 @@ def translate(text: str) -> str:
     text = _replace_asm(text)
     text = _SHARED.sub(r"unsigned char* const \1 = host::shared_base();", text)
     text = _LAUNCH.sub(r"host::start((const void*)\1, \2, \3, \4, false, [=] { \1(\6); });", text)
-    if "<<<" in text or re.search(r"\basm\b", text):
+    if "<<<" in text or re.search(r"\basm\b", _NAMES.sub("", text)):
         raise TranslationError("a launch or an asm statement that is not understood")
     head = '#include "device.h"\nnamespace host { unsigned char* shared_base(); }\n'
     return head + _LAST_INCLUDE.sub(lambda m: m[0] + bounds, text, count=1)

@@ -29,7 +29,7 @@ DECIDING: Final = tuple(Probe(n, False, 4.0) for n in range(10))
 _VARIES: Final = 1.25  # the effect of ties on all elements, at most, in units of that on those that are sampled
 _ROWS: Final = 16  # rows of sampled elements of which a few may have most of the error
 FEW: Final = 64  # outputs of fewer elements are sampled on several inputs
-_EVEN: Final = 16.0  # fewer elements than that, of equal errors, have most of an error
+EVEN: Final = 16.0  # fewer elements than that, of equal errors, have most of an error
 
 
 def probes(elements: int, bounds: Iterable[Bound] = ()) -> tuple[Probe, ...]:
@@ -155,7 +155,7 @@ def even(error: Array) -> float:
 
 def is_uneven(found: Mapping[str, Effect]) -> bool:
     """Whether few elements or rows of an output have most of its error, as those with two large logits have."""
-    return any(even(x.each) < _EVEN for x in found.values() if x.norm > 0.0)
+    return any(even(x.each) < EVEN for x in found.values() if x.norm > 0.0)
 
 
 def _even(size: Array) -> float:

@@ -1,8 +1,9 @@
-"""The allowed error of each element of an output whose largest errors are without a bound, or that decisions change."""
+"""The allowed errors on given inputs: of each element of an output whose largest errors are without a bound or that
+decisions change, and the norms of those of outputs whose stated figure may not hold on these inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite, sqrt
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ import numpy as np
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.choices import Roundings
 from nautilus.check.bound.exactness import unit
-from nautilus.check.bound.probes import errors, largest, margin, probes
+from nautilus.check.bound.probes import EVEN, errors, even, largest, margin, probes
 from nautilus.check.compare import floor, norm
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
@@ -59,4 +60,30 @@ def of_inputs(
     effects = largest(errors(program, arrays, scalars, {}, how, values, probes(0)))
     units = {t.name: unit(t.dtype) * norm(values[t.name]) + floor(t.dtype) for t in left}
     found = {t.name: margin(values[t.name].size) * effects[t.name].norm + units[t.name] for t in left}
+    return {n: x for n, x in found.items() if isfinite(x)}
+
+
+def of_uneven(
+    program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, Any], how: Roundings,
+    cut: Callable[[str, Array], Array],
+) -> dict[str, float]:  # fmt: skip
+    """The norm of the errors that roundings on these inputs allow in those outputs of ``program`` of which few elements
+    have most of the norm of the values or of the errors.
+
+    The norm of such an output at a few of its elements, or on other inputs, is that of other few elements, whose
+    relative errors differ, so that the stated figure says little about it.  ``cut``: the part of an output, by its
+    name, that is compared.
+    """
+    values = run_spec(program, arrays, scalars)
+    moved = errors(program, arrays, scalars, {}, how, values, probes(0))
+    effects = largest({n: cut(n, x) for n, x in each.items()} for each in moved)
+    found = {}
+    for t in program.outputs:
+        if not t.dtype.is_float:
+            continue
+        part, effect = cut(t.name, values[t.name]), effects[t.name]
+        few = min(even(effect.each), even(part))
+        if few < EVEN:
+            size = norm(part)
+            found[t.name] = margin(few) * effect.norm + unit(t.dtype) * size + sqrt(part.size) * floor(t.dtype)
     return {n: x for n, x in found.items() if isfinite(x)}

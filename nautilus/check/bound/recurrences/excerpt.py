@@ -30,16 +30,22 @@ _POINTS: Final = 1 << 29  # operations at points in all evaluations: a few secon
 _MOST_POINTS: Final = 1 << 24  # points of one operation, whose values are in memory at the same time
 _FEW_POINTS: Final = 1 << 19  # points of a step, up to which the time is that of the calls: all inputs run at once
 _ELEMENTS: Final = (64, 16, 4)  # elements of an output at each step: the first number whose work is within the limit
+_MORE: Final = (1024, 256)  # where few of them have most of the norm
+_MORE_WORK: Final = 1 << 23  # points of the steps of one evaluation then
 
 
 class Known:
-    """The data that all evaluations of the program ``fixed`` share; ``few``: the program at a few positions."""
+    """The data that all evaluations of the program ``fixed`` share; ``few``: the program at a few positions, or at
+    ``more``."""
 
-    def __init__(self, fixed: Spec, along: Mapping[str, Along], precision: str, schedule: Schedule) -> None:
+    def __init__(
+        self, fixed: Spec, along: Mapping[str, Along], precision: str, schedule: Schedule, more: bool = False
+    ) -> None:  # fmt: skip
+        most = _MORE_WORK if more else _WORK
         self.fixed, self.along, self.precision, self.schedule = fixed, along, precision, schedule
         self.terms, self.ranges = lengths(fixed), integer_ranges(fixed)
         self.total = max(a.total for a in along.values())
-        for elements in _ELEMENTS:
+        for elements in _MORE if more else _ELEMENTS:
             self.chosen = {t.name: _positions(t, along[t.name], elements) for t in fixed.outputs}
             self.few = self.cut(fixed)
             if len(fixed.outputs) > 1:
@@ -51,10 +57,10 @@ class Known:
                     self.chosen = apart
             members = tuple(d for d in self.few.spec.definitions if d.recurrence is not None)
             step = max(1, work(replace(self.few.spec, inputs=(), definitions=members)) // self.total)
-            if step * self.total <= _WORK:
+            if step * self.total <= most:
                 break
         inputs = INPUTS if min(volume(t.shape) for t in self.few.spec.outputs) < FEW else 1
-        steps = min(self.total, max(_LEAST, min(_MOST, _WORK // step)))
+        steps = min(self.total, max(_LEAST, min(_MOST, most // step)))
         self.inputs, self.probes, self.steps = self._affordable(members, inputs, steps)
 
     def _affordable(self, members: Sequence[Definition], inputs: int, steps: int) -> tuple[int, int, int]:

@@ -28,9 +28,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from math import inf
+from typing import Final
+
+import numpy as np
 
 from nautilus.check.bound.bound import Bound, Steps
-from nautilus.check.bound.probes import margin
+from nautilus.check.bound.probes import FEW, even, margin
 from nautilus.check.bound.recurrences.combined import combined, may_be_combined
 from nautilus.check.bound.recurrences.excerpt import BUDGET, Known
 from nautilus.check.bound.recurrences.follows import Along, following
@@ -46,6 +49,8 @@ from nautilus.core.schedule import Schedule
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.restrict import Restricted
 from nautilus.frontend.spec import Spec, Tensor
+
+_EVEN: Final = 4.0  # fewer elements than that, of equal values, would have the norm of the sampled ones
 
 
 def following_outputs(program: Spec) -> dict[str, Along]:
@@ -74,8 +79,12 @@ def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], sc
         return {t.name: Bound(inf, too_large=True) for t in wanted}
     samples = samples_of(known)
     moved = _combined(program, known, samples[0])
-    runs = [r for x in samples for r in profiles(known, x, Case(known.few.spec, {}, known.few.rows, {}, moved))]
-    whole = figures(known, wanted, runs, cache(lambda: _memory(known, samples[0])))
+    whole = _figures(known, wanted, samples, moved)
+    uneven = [t for t in only.outputs if whole[t.name].is_useful and _is_uneven(known, t, samples)]
+    if uneven:
+        most = Known(replace(only, outputs=tuple(uneven)), along, precision, schedule, more=True)
+        again = _figures(most, uneven, samples_of(most), moved) if most.steps >= known.steps else {}
+        whole |= {n: x for n, x in again.items() if whole[n].relative < x.relative and x.is_useful}
     out = {t.name: Bound(whole[t.name].relative) for t in wanted if whole[t.name].is_useful}
     rest = [t for t in wanted if t.name not in out]
     single = _single_steps(known, rest, samples, moved) if rest else {}
@@ -86,6 +95,29 @@ def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], sc
         else:
             out[t.name] = _first_steps(known.along[t.name], whole[t.name], mine)
     return out
+
+
+def _figures(
+    known: Known, wanted: Sequence[Tensor], samples: Sequence[Sample], moved: Mapping[str, float]
+) -> dict[str, Figure]:
+    """The figures of the outputs ``wanted`` over all steps; ``moved``: states whose steps may be combined."""
+    runs = [r for x in samples for r in profiles(known, x, Case(known.few.spec, {}, known.few.rows, {}, moved))]
+    return figures(known, wanted, runs, cache(lambda: _memory(known, samples[0])))
+
+
+def _is_uneven(known: Known, t: Tensor, samples: Sequence[Sample]) -> bool:
+    """Whether few of many sampled elements of ``t``, a part of all, have most of its norm.
+
+    Others of all elements may then have most of the norm, and other relative errors, as those of a state that has grown
+    the most: the figure is that of more elements too, if it is larger.
+    """
+    axis, free = known.along[t.name].axis, known.along[t.name].free
+    sizes = []
+    for values in (one[t.name] for x in samples for one in x.of_inputs(x.values)):
+        with np.errstate(all="ignore"):
+            sizes.append(np.abs(values) if axis is None else np.sqrt(np.sum(values * values, axis=axis)))
+    many = min(x.size for x in sizes) >= FEW and bool(free)
+    return many and min(map(even, sizes)) < _EVEN
 
 
 def chunk_errors(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, float]:
