@@ -7,6 +7,9 @@ it.  Windows take registers, and no instruction, so they are made last::
     %c = index q + s >= 1 : bool[q: 4, s: 3]         %t = select %c, %u, %inf
     %y = select %c, %x, %inf                         %y = window %t over u into q s by 1 1
 
+A condition that has one value for neighbouring elements, as that of a load in vectors, is written as one of their first
+element, ``u // 4 * 4``, so that it is computed once for all of them.
+
 An op is not moved if something else reads the windows or the condition, if an operand is neither a single number nor a
 function of the elements, if it changes the width of an element, or if the elements are not fewer than those in windows.
 """
@@ -26,6 +29,7 @@ from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.access import uniform
 from nautilus.ma_tile.ir.ops import Frag, IndexOp, MapOp, MemKernel, MemModule, MemOp, WindowOp, walk_ops
 from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 from nautilus.ma_tile.passes.registers.share_windows import Along
@@ -117,7 +121,11 @@ def _at(e: Expr, window: WindowOp) -> Expr | None:
     positions, terms = sizes[window.positions], sizes[window.terms]
     along = Along(0, positions, terms, window.step, window.dilation, window.together)
     found = along.condition(e, window.axis) if e.dtype is DType.BOOL else along.moved(e, window.axis)
-    before = (window.start or 0) - along.first
-    if found is None or not before:
-        return found
-    return simplify(substitute(found, {window.axis: calc("sub", Var(window.axis, DType.I32), integer(before))}))
+    if found is None:
+        return None
+    u, before = Var(window.axis, DType.I32), (window.start or 0) - along.first
+    found = simplify(substitute(found, {window.axis: calc("sub", u, integer(before))})) if before else found
+    size = next(a.size for a in window.arg.type.axes if a.name == window.axis)
+    for v in (n for n in (16, 8, 4, 2) if size % n == 0 and uniform(found, window.axis, n, {})):
+        return substitute(found, {window.axis: calc("mul", calc("floordiv", u, integer(v)), integer(v))})
+    return found

@@ -22,7 +22,7 @@ module t target sm_80 {
     st.global Y[block, q], %y vec 4
   }
 }
-; CHECK: %c_once = index q * 4 + u >= 4 and q * 4 + u < 68 : bool[u: 12, q: 16] #u
+; CHECK: %c_once = index q * 4 + u // 4 * 4 >= 4 and q * 4 + u // 4 * 4 < 68 : bool[u: 12, q: 16] #u
 ; CHECK-NEXT: %a_once = abs %u : f32[u: 12, q: 16] #u
 ; CHECK-NEXT: %t_once = select %c_once, %a_once, %inf : f32[u: 12, q: 16] #u
 ; CHECK-NEXT: %t = window %t_once over u into q s by 1 1 from 2 : f32[q: 64, s: 5] #q_s
