@@ -69,8 +69,8 @@ def _moved(kernel: MemKernel) -> Changed | None:
         return None
     uses = Counter(name for op in ops for name in reads(op))
     places = {op.result.name: op for op in ops if isinstance(op, IndexOp)}
-    for op in ops:
-        for a in op.args if isinstance(op, MapOp) else ():
+    for op in (x for x in ops if isinstance(x, MapOp)):
+        for a in op.args:
             window = windows.get(a.name)
             if window is not None and uses[a.name] == 1 and _is_alike(op, window):
                 own = {x.name: places[x.name] for x in op.args if x.name in places and uses[x.name] == 1}
