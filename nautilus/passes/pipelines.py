@@ -234,6 +234,7 @@ MA_TILE = Stage(
         *("steps.copy_steps:CopySteps", "steps.prefetch_steps:PrefetchSteps", "steps.stage_steps:StageSteps"),
         "registers.share_windows:ShareWindows",
         *_passes(_MA_TILE, "registers.contract_sums:ContractSums", whole=True),
+        "registers.sink_windows:SinkWindows",
         "finalise.fold_selects:FoldSelects",
         "finalise.sink_indices:SinkIndices",
         "finalise.dead_fragments:DeadFragments",

@@ -81,7 +81,7 @@ def _conversions(kernel: MemKernel) -> dict[str, MapOp]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Along:
+class Along:
     """Windows along dimension ``dim`` of a tensor: their axes, and the slopes and registers of these.
 
     ``together``: positions in neighbouring registers; ``size``: elements of their windows.  Terms whose slope is
@@ -219,7 +219,7 @@ class _Windows:
                 return made
         return None
 
-    def _made(self, op: GlobalLoad, along: _Along) -> tuple[GlobalLoad, WindowOp] | None:
+    def _made(self, op: GlobalLoad, along: Along) -> tuple[GlobalLoad, WindowOp] | None:
         """The load of the elements ``along`` windows, and the windows."""
         axes, layout = op.result.type.axes, self.layouts[op.result.layout]
         axis = fresh("u", {x for f in self.layouts.values() for x in f.axes} | self.names.variables)
@@ -243,7 +243,7 @@ class _Windows:
         load = replace(load, nearest=found.nearest)
         return load, WindowOp(op.result, frag, *names, *sizes, found.start + along.first or None, op.span)
 
-    def _vectors(self, op: GlobalLoad, single: _Elements, axis: str, along: _Along) -> _Elements:
+    def _vectors(self, op: GlobalLoad, single: _Elements, axis: str, along: Along) -> _Elements:
         """The elements in vectors, where windows are along contiguous ones; ``single`` where there are none."""
         buffer = self.buffers[op.buffer]
         width = VECTOR_BYTES // buffer.dtype.bytes
@@ -265,7 +265,7 @@ class _Windows:
         return single
 
 
-def _windows(op: GlobalLoad, layout: FragLayout) -> Iterator[_Along]:
+def _windows(op: GlobalLoad, layout: FragLayout) -> Iterator[Along]:
     """The windows of ``op``, by dimension."""
     sizes = {a.name: a for a in op.result.type.axes}
     for dim, e in enumerate(op.index):
@@ -273,7 +273,7 @@ def _windows(op: GlobalLoad, layout: FragLayout) -> Iterator[_Along]:
             yield from (replace(w, dim=dim) for w in _windows_along(form, sizes, layout))
 
 
-def _windows_along(form: Linear, sizes: Mapping[str, TileAxis], layout: FragLayout) -> Iterator[_Along]:
+def _windows_along(form: Linear, sizes: Mapping[str, TileAxis], layout: FragLayout) -> Iterator[Along]:
     """The windows of a load of which an index is a function of ``form``, as if the index were the first one."""
     inside = [x for x in sizes if form.slope(x)]
     for terms in (x for x in inside if _whole(layout, sizes[x])):
@@ -281,7 +281,7 @@ def _windows_along(form: Linear, sizes: Mapping[str, TileAxis], layout: FragLayo
             together = next((m.size for m in layout.reg if m.axis == positions and m.stride == 1), 1)
             alike = sum(m.axis == positions and m.stride < together for m in _modes(layout)) == 1
             if together > 1 and alike and form.slope(positions) < abs(form.slope(terms)) * sizes[terms].size:
-                yield _Along(0, sizes[positions], sizes[terms], form.slope(positions), form.slope(terms), together)
+                yield Along(0, sizes[positions], sizes[terms], form.slope(positions), form.slope(terms), together)
 
 
 def _modes(layout: FragLayout) -> tuple[Mode, ...]:
@@ -294,7 +294,7 @@ def _whole(layout: FragLayout, axis: TileAxis) -> bool:
     return len(own) == 1 and own[0] in layout.reg and own[0].size == axis.size > 1 and own[0].stride == 1
 
 
-def _layout(layout: FragLayout, along: _Along, axis: str, size: int, first: bool) -> FragLayout:
+def _layout(layout: FragLayout, along: Along, axis: str, size: int, first: bool) -> FragLayout:
     """``layout`` with the elements of windows in place of their positions and terms."""
 
     def changed(modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
