@@ -75,7 +75,8 @@ if TYPE_CHECKING:
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(ScanPositions(), RecurScans(spec=spec), RunningMoments(), RoundTemps(), Simplify(), Inline(schedule), Simplify()),
+        *(ScanPositions(), RecurScans(spec=spec), RunningMoments()),
+        *(RoundTemps(), Simplify(), Inline(schedule), Simplify()),
         SolveEquations(),
         *(RestrictResults(), ChooseTerms(spec), ExpandGathers(spec), CountBits(), UnrollReductions()),
         *(CountTerms(), MultiplyConditions()),

@@ -80,7 +80,7 @@ def choose(program: Program, context: Context) -> Trial | None:
 
 
 def _stores_as_much(program: Program, inlined: Trial, stored: Trial) -> bool:
-    """Whether operands that are ``stored`` by the names of ``program`` are in memory by other names where ``inlined``."""
+    """Whether operands that are ``stored`` by names of ``program`` are in memory by other names where ``inlined``."""
     names, (before, after) = {k.name for k in program.kernels}, (t.schedule.kernels for t in (inlined, stored))
     renamed = any(k.name not in names for k in before)
     return renamed and len(before) >= len(after) and inlined.seconds >= stored.seconds * (1 - NAMED)
