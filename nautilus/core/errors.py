@@ -277,6 +277,10 @@ class ToolchainError(NautilusError):
         super().__init__(f"{tool}: {message}" + (f"\n{log.rstrip()}" if log.strip() else ""))
 
 
+class MissingToolError(ToolchainError):
+    """A part of the toolchain is not there, or too old for the target, on every call of this machine."""
+
+
 class InternalError(NautilusError):
     """A broken invariant of the compiler. ``reproducer`` is the path of a file that reproduces it."""
 

@@ -72,17 +72,18 @@ def awaited_loads(loop: ma.ForOp, kernel: ma.MemKernel) -> float:
     else:
         return 0.0
     arrives, now, waited = dict[str, float](), 0.0, 0.0
+    known = [(op, reads(op), code_size(kernel, (op,))) for op in loop.body]
     for _ in range(2):  # in the second iteration the times at which the loads of the first one arrive are known
         waited = 0.0
-        for op in loop.body:
-            wait = max((arrives[x] - now for x in reads(op) if x in arrives), default=0.0)
+        for op, read, size in known:
+            wait = max((arrives[x] - now for x in read if x in arrives), default=0.0)
             now, waited = now + max(0.0, wait), waited + max(0.0, wait)
             same = 1
             if isinstance(op, ma.GlobalLoad):
                 same = op.repeat or 1  # registers with one element
                 if op.result.name in awaited or op.result in loop.yields:
                     arrives[op.result.name] = now + AWAIT
-            now += code_size(kernel, (op,)) / same
+            now += size / same
         arrives |= {
             f.name: arrives[y.name] for (f, _), y in zip(loop.carried, loop.yields, strict=True) if y.name in arrives
         }

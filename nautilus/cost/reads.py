@@ -8,7 +8,7 @@ one with as many rows, except where all that the tiles read stays in the L2 cach
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from math import prod
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Expr, Ref, rewrite, walk
+from nautilus.core.expr.nodes import Expr, Ref, free_vars, rewrite, walk
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.cost.estimates import estimated
@@ -127,8 +127,8 @@ class Reads:
         before = last | {v: np.maximum(last[v] - 1, first[v]) for v in ranged}
         low, high = {a: np.asarray(0) for a in sizes}, {a: np.asarray(n - 1) for a, n in sizes.items()}
         places = (first, second, before, last) if ranged else (first,)
-        points = [[estimated(e, at | tile) for e in index] for at in places for tile in (low, high)]
-        new = _around(points, extents).of_tiles(np.asarray(times) > 0)
+        points = [at | tile for at in places for tile in (low, high)]
+        new = _around([_values(e, points) for e in index], extents).of_tiles(np.asarray(times) > 0)
         number = next((n for n in range(PARTS) if not self._is_far(new, self.boxes.get((buffer, n)))), PARTS - 1)
         if (known := self.boxes.get((buffer, number))) is not None:
             new = new.joined(known)
@@ -148,8 +148,14 @@ class Reads:
         return False
 
 
-def _around(points: list[list[Any]], extents: list[int]) -> Access:
-    """The smallest box with all of ``points``."""
-    by_axis = list(zip(*points, strict=True))
+def _values(e: Expr, points: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The values of ``e`` at ``points``; one for all points that have the same objects for its variables."""
+    named = free_vars(e)
+    differ = {tuple(id(at.get(x)) for x in named): at for at in points}
+    return [estimated(e, at) for at in differ.values()]
+
+
+def _around(by_axis: Sequence[Sequence[Any]], extents: list[int]) -> Access:
+    """The smallest box with all values ``by_axis``."""
     lows, highs = ([reduce(f, values) for values in by_axis] for f in (np.minimum, np.maximum))
     return Access(lows, highs, extents)

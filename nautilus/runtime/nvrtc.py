@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
-from nautilus.core.errors import AssemblerError, ToolchainError
+from nautilus.core.errors import AssemblerError, MissingToolError, ToolchainError
 from nautilus.core.records import dataclass
 from nautilus.cuda.module import CudaModule
 from nautilus.runtime.nvrtc_library import INVALID_OPTION, SUCCESS, NvrtcLibrary, nvrtc_library
@@ -71,16 +71,15 @@ def build(module: CudaModule, arch: str, form: str = "cubin", line_info: str = "
 
 
 def check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
-    """Let ptxas check ``module``: the resources of its kernels, or the reason why that is not possible.
+    """Let ptxas check ``module``: the resources of its kernels, or the reason why that is never possible here.
 
-    Raises AssemblerError as :func:`refuse_serialised` does, and ToolchainError where the text does not compile.
+    Raises AssemblerError as :func:`refuse_serialised` does, and ToolchainError where the text does not compile, or
+    NVRTC fails, as without memory: the plan that it would have refused must not depend on that.
     """
     try:
         return "", build(module, arch).resources
-    except ToolchainError as error:
-        if error.log:
-            raise
-        return str(error), ()
+    except MissingToolError as error:
+        return error.args[0].partition("\n")[0], ()
 
 
 def compile_cuda(
@@ -95,8 +94,8 @@ def compile_cuda(
 
     ``more``: further options of NVRTC.
 
-    Raises ToolchainError with the compiler's log where the text does not compile, and without one
-    where NVRTC is missing or too old for ``arch``; AssemblerError as :func:`refuse_serialised` does.
+    Raises ToolchainError with the compiler's log where the text does not compile, MissingToolError
+    where NVRTC is missing or too old for ``arch``, and AssemblerError as :func:`refuse_serialised` does.
     """
     nvrtc = _library()
     target = arch if form == "cubin" else arch.replace("sm_", "compute_")
@@ -162,7 +161,7 @@ def _compiled(
         status = nvrtc.compile(program, list(options))
         log = _checked(nvrtc, *nvrtc.result(program, "ProgramLog")).rstrip(b"\0").decode("utf-8", "replace")
         if status != SUCCESS:
-            raise ToolchainError("NVRTC", _why(nvrtc, status, arch), log)
+            raise _failure(nvrtc, status, arch, log)
         data = _checked(nvrtc, *nvrtc.result(program, "CUBIN" if form == "cubin" else "PTX"))
     finally:
         nvrtc.destroy(program)
@@ -203,7 +202,7 @@ def _defined(text: str, symbol: str) -> int:
 
 
 def version() -> tuple[int, int]:
-    """The version of NVRTC.  Raises ToolchainError without NVRTC."""
+    """The version of NVRTC.  Raises MissingToolError without NVRTC."""
     return _library().version()
 
 
@@ -211,7 +210,7 @@ def _library() -> NvrtcLibrary:
     try:
         return nvrtc_library()
     except OSError as error:
-        raise ToolchainError("NVRTC", f"not available: {error}; install the package nvidia-cuda-nvrtc") from error
+        raise MissingToolError("NVRTC", f"not available: {error}; install the package nvidia-cuda-nvrtc") from error
 
 
 def _checked(nvrtc: NvrtcLibrary, status: int, made: _Made) -> _Made:
@@ -220,10 +219,10 @@ def _checked(nvrtc: NvrtcLibrary, status: int, made: _Made) -> _Made:
     return made
 
 
-def _why(nvrtc: NvrtcLibrary, status: int, arch: str) -> str:
+def _failure(nvrtc: NvrtcLibrary, status: int, arch: str, log: str) -> ToolchainError:
     if status == INVALID_OPTION:
-        return f"version {'.'.join(map(str, version()))} does not support {arch}"
-    return f"the text does not compile for {arch} ({nvrtc.status_name(status)})"
+        return MissingToolError("NVRTC", f"version {'.'.join(map(str, nvrtc.version()))} does not support {arch}", log)
+    return ToolchainError("NVRTC", f"the text does not compile for {arch} ({nvrtc.status_name(status)})", log)
 
 
 def include_paths() -> tuple[str, ...]:

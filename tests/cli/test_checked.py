@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nautilus.cli.main import main
-from nautilus.core.errors import ToolchainError
+from nautilus.core.errors import MissingToolError, ToolchainError
 from nautilus.core.fallbacks import SMALLER
 from nautilus.driver import Request, Result, build_cubin, compile_file
 from nautilus.ma_tile.text.printer import format as format_memory
@@ -45,7 +45,7 @@ def first(spec: Path) -> Result:
 @pytest.fixture
 def no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Any:
-        raise ToolchainError("NVRTC", "not available: no wheel")
+        raise MissingToolError("NVRTC", "not available: no wheel")
 
     monkeypatch.setattr(nvrtc, "_library", missing)
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from nautilus.core.errors import ScheduleError, ToolchainError
+from nautilus.core.errors import MissingToolError, ScheduleError, ToolchainError
+from nautilus.cuda.module import CudaModule
 from nautilus.runtime import nvrtc
 from nautilus.runtime.device import Device, default_arch, runs_on
-from nautilus.runtime.nvrtc import compile_cuda, keep_results, parse_resources, refuse_serialised
+from nautilus.runtime.nvrtc import check, compile_cuda, keep_results, parse_resources, refuse_serialised
 from nautilus.runtime.nvrtc_library import NvrtcLibrary
 from tests.runtime.kept import kept
+
+OUT_OF_MEMORY = 1  # a status of NVRTC
 
 TEXT = """
 #include <cuda_fp16.h>
@@ -45,6 +48,16 @@ def test_errors_carry_the_log() -> None:
     assert "kernel.cu(1)" in error.value.log and error.value.exit_code == 3
     with pytest.raises(ToolchainError, match="does not support sm_12"):
         compile_cuda(TEXT, "sm_12")
+
+
+def test_a_check_is_left_out_only_where_nvrtc_never_serves_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = CudaModule(TEXT + "// checked", {})
+    reason, resources = check(text, "sm_12")
+    assert reason.endswith("does not support sm_12") and resources == ()
+    monkeypatch.setattr(NvrtcLibrary, "compile", lambda *_: OUT_OF_MEMORY)
+    with pytest.raises(ToolchainError, match="NVRTC_ERROR_OUT_OF_MEMORY") as error:
+        check(text, "sm_80")
+    assert not isinstance(error.value, MissingToolError)
 
 
 def test_parse_resources() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from nautilus.core.errors import ScheduleError, ToolchainError, UnsupportedError, first_line
+from nautilus.core.errors import MissingToolError, ScheduleError, ToolchainError, UnsupportedError, first_line
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.cost.registers import register_fault
@@ -116,8 +116,8 @@ class Builder:
         except ScheduleError as error:
             return replace(built, failure=f"ptxas: {error}")
         except ToolchainError as error:
-            if not error.log:
-                raise  # NVRTC itself is missing
+            if not error.log or isinstance(error, MissingToolError):
+                raise  # NVRTC itself is missing or fails
             return replace(built, failure=f"does not compile: {error.message}")
         spilled = sum(r.spill_stores + r.spill_loads for r in compiled.resources)
         registers = tuple(r.registers for r in compiled.resources)

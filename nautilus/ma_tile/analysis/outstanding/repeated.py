@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -37,11 +37,13 @@ def without_commit(body: tuple[MemOp, ...], n: int) -> tuple[MemOp, ...]:
     return rebuild(body, lambda op: () if isinstance(op, AsyncCommit) and next(numbers) == n else (op,))
 
 
-def has_fewer_waits(new: tuple[MemOp, ...], old: tuple[MemOp, ...]) -> bool:
-    """Whether ``new`` is ``old`` without some of its waits."""
+def has_fewer_waits(new: Sequence[MemOp], old: Sequence[MemOp], begins: bool = False) -> bool:
+    """Whether ``new`` is ``old`` without some of its waits; ``begins``: or may become that with ops behind it."""
     left = iter(new)
     op = next(left, None)
     for x in old:
+        if begins and op is None:
+            return True
         same = op == x
         if not same and isinstance(op, ForOp | IfOp) and isinstance(x, type(op)):
             same = replace(x, body=op.body) == op and has_fewer_waits(op.body, x.body)

@@ -94,11 +94,12 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     work.places_commits = commits_of(body) > commits
     for n in reversed(range(commits)):
         fewer = without_commit(bare, n)
+        work.wanted = fewer, without_commit(body, n)
         with suppress(_CommitNeeded):
             made = work.block(fewer, State())[0]
-            if has_fewer_waits(made, without_commit(body, n)):
+            if has_fewer_waits(made, work.wanted[1]):
                 bare, body = fewer, made
-    work.places_commits = True
+    work.places_commits, work.wanted = True, None
     for op in repeated(body):
         if id(op) not in work.early:
             continue  # nothing would change
@@ -110,7 +111,10 @@ def synchronize(kernel: MemKernel) -> MemKernel:
 
 
 class _CommitNeeded(Exception):
-    """An op needs a copy that no group has; this also holds in all states of which the present one is a part."""
+    """An op needs a copy that no group has; this also holds in all states of which the present one is a part.
+
+    Or what a commit orders is other than before in more than waits, which the rest of the kernel does not mend.
+    """
 
 
 def _replaced(op: MemOp) -> bool:
@@ -126,6 +130,8 @@ class _Sync:
     team: bool  # whether tensors in global memory are exchanged between blocks
     alone: frozenset[int] = frozenset()  # identities of ops whose barriers have no wait for a later reader
     places_commits: bool = True  # else the analysis ends where one is needed
+    #: a body, and the result without which its analysis ends: that, or the same with fewer waits
+    wanted: tuple[tuple[MemOp, ...], tuple[MemOp, ...]] | None = None
     early: set[int] = field(init=False, default_factory=set)  # identities of ops whose barriers have such a wait
     stages: Stages = field(init=False)
     _elsewhere: Accesses = field(init=False)  # to these tensors
@@ -180,6 +186,7 @@ class _Sync:
                     self.loops[id(op), state] = (op, *self._loop(op, state))
                 _, inside, head, left = self.loops[id(op), state]
                 *first, new = inside
+                self._check_wanted(body, [*out, *inside])
                 if first or not chain.goes_on(op):
                     entry = self._replay(tuple(first), state, {}) or state
                     chain = Chain((*out, *first), start, entry)
@@ -205,6 +212,13 @@ class _Sync:
             out.append(op)
         out += body[done:]
         return tuple(out), state
+
+    def _check_wanted(self, body: tuple[MemOp, ...], begin: Sequence[MemOp]) -> None:
+        """Raise _CommitNeeded where ``begin`` begins no wanted result of ``body``: the rest costs most of the time."""
+        if self.wanted is None or body is not self.wanted[0]:
+            return
+        if not has_fewer_waits(begin, self.wanted[1], begins=True):
+            raise _CommitNeeded
 
     def _loop(self, op: ForOp, state: State) -> tuple[tuple[MemOp, ...], State, State]:
         """The loop after the wait and the barrier that only its first iteration needs.
