@@ -33,6 +33,7 @@ from nautilus.planner.products.sides import holds_side
 from nautilus.planner.products.sums import (
     SPREAD,
     are_small_sums,
+    combines_before,
     combines_beside,
     combines_tiles,
     ends_product,
@@ -307,7 +308,7 @@ def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
     products = combines_tiles, combines_beside, is_sum_of_others, ends_product, is_read_across, is_beside_columns
     others = has_other_rows, _combines, is_copied, is_operand, is_turned, _scales, is_shared_part, _reduces_running
-    return _apart(d, reader) or any(rule(defs, d, reader) for rule in (*products, *others))
+    return _apart(d, reader) or any(rule(defs, d, reader) for rule in (combines_before, *products, *others))
 
 
 def _apart(operand: Def, reader: Def) -> bool:
@@ -443,8 +444,7 @@ def _joins_chunks(plan: KernelPlan, known: Known) -> bool:
 def _repeats(plan: KernelPlan, known: Known) -> bool:
     """Whether all blocks along a long axis of a product would compute a reduction that has an axis of its own.
 
-    The tile of such a reduction, such as a sum of chunks, has the layout that the product needs, in which threads hold
-    copies.
+    The tile of such a reduction, such as a sum of chunks, has the layout of the product, in which threads hold copies.
     """
     unified = known.unified(plan.ops)
     if not any(dot_of(d) for d in unified.defs):

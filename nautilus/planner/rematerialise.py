@@ -4,7 +4,9 @@ The default rules fuse a definition with its readers only if all of them share o
 are in several kernels is stored.  Here its readers are put together in *clusters*, as many kernels in each as have a
 legal plan with the definition; every cluster but the first one reads a copy.  A reader in no
 cluster keeps the definition in memory.  Readers that share one kernel, for which the definition is stored, may have
-kernels of their own: a statistic of its elements, and what the statistic scales.
+kernels of their own: a statistic of its elements, and what the statistic scales.  Where the kernel of the readers has
+several phases, such as the best of a row and the best of its other elements, those of each phase are a cluster, also
+where the kernel computes the definition itself, once for each phase: kernels of single phases can be split.
 
 Definitions are visited from the outputs to the inputs, so that the operands of a copy are copied after it where they
 are large.  Only a definition of :data:`LARGE` bytes or more is a candidate, since a small one costs nothing to store.
@@ -18,7 +20,7 @@ from math import prod
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
-from nautilus.core.schedule import CopyPlan, Schedule
+from nautilus.core.schedule import CopyPlan, KernelPlan, Schedule
 from nautilus.planner.cuts import plan_packs
 from nautilus.planner.groups import Group, known_of
 from nautilus.planner.kernels import grouped
@@ -53,12 +55,16 @@ def stored_bytes(d: Def) -> int:
 
 def _copies(program: Program, name: str, fallbacks: Fallbacks) -> tuple[CopyPlan, ...]:
     """Copies of definition ``name`` for the clusters of its readers after the first one."""
-    groups, _ = grouped(_packed(program), fallbacks)
+    groups, plans = grouped(_packed(program), fallbacks)
     readers: dict[Group, list[str]] = {}
     for r in known_of(program).graph.readers[name]:
         readers.setdefault(groups[r], []).append(r)
     apart = list(readers.values())
     if len(apart) == 1:
+        (one,) = readers
+        phases = _by_phase(apart[0], plans.get(one))
+        if 1 < len(phases) <= READERS:  # the whole reductions may share no kernel with copies, where their chunks do
+            return tuple(CopyPlan(name, p) for p in phases[1:])
         apart = [[r] for r in apart[0]]
     if name in {n for g in readers for n in g} or not 1 < len(apart) <= READERS:
         return ()
@@ -73,6 +79,18 @@ def _copies(program: Program, name: str, fallbacks: Fallbacks) -> tuple[CopyPlan
                 clusters.append(list(mine))
     whole = sum(map(len, clusters)) == sum(map(len, apart))
     return tuple(CopyPlan(name, tuple(c)) for c in (clusters[1:] if whole else clusters))
+
+
+def _by_phase(readers: list[str], plan: KernelPlan | None) -> list[tuple[str, ...]]:
+    """The ``readers`` of a definition that each phase of their kernel has; none where ``plan`` is not known."""
+    found = (tuple(r for r in readers if r in phase) for phase in (plan.phases if plan is not None else ()))
+    return [mine for mine in found if mine]
+
+
+def is_stored(program: Program, name: str, fallbacks: Fallbacks) -> bool:
+    """Whether the rules store the definition ``name``, of which a reader is in another kernel."""
+    groups, _ = grouped(_packed(program), fallbacks)
+    return any(groups[r] != groups[name] for r in known_of(program).graph.readers[name])
 
 
 def _fuses(program: Program, plan: CopyPlan, fallbacks: Fallbacks) -> bool:

@@ -58,6 +58,16 @@ def test_what_needs_a_statistic_of_all_elements_computes_them_again() -> None:
     assert copies(lower(load_text(text))) == (CopyPlan("y", ("Q",)),)
 
 
+def test_the_best_and_the_second_best_of_a_row_compute_its_scores_each() -> None:
+    text = """
+    output I: i32[N]
+    output J: i32[N]
+    I[i] = argmax[j](S[i, j])
+    J[i] = argmax[j | j != I[i]](S[i, j])
+    """
+    assert copies(program(text)) == (CopyPlan("S", ("J_max", "J")),)
+
+
 def test_small_definitions_are_stored() -> None:
     assert copies(program(TWO_SIDES, 512)) == ()
     assert copies(program(TWO_SIDES, "runtime")) == ()

@@ -2,8 +2,9 @@
 
 The rules store a definition whose readers are in several kernels.  :mod:`nautilus.planner.rematerialise` lists the
 copies with which each of these kernels computes it for itself.  All copies of a program are tried together, then those
-of one definition alone.  The fastest program by the cost model is taken.  Where the time that the bytes of the stored
-definitions take alone is longer than that of the program with all copies, the plan of the rules is not lowered.
+of one definition alone, and all copies with the splits that are best without copies.  The fastest program by the cost
+model is taken.  Where the time that the bytes of the stored definitions take alone is longer than that of the program
+with all copies, the plan of the rules is not lowered.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from math import inf
 
+from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import CopyPlan
+from nautilus.core.schedule import CopyPlan, SplitPlan
 from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import split_choice
 from nautilus.passes.selection.trial import Trial
-from nautilus.planner.rematerialise import copies, stored_bytes
+from nautilus.planner.rematerialise import copies, is_stored, stored_bytes
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import find_defs
@@ -59,12 +61,27 @@ def alternatives(program: Program, context: Context, every: bool = False) -> lis
         return []
     tried = [_tried(program, context, found)]
     whole = tried[0].trial
-    if not every and whole is not None and whole.seconds <= _stored_seconds(live, found):
+    if not every and whole is not None and whole.seconds <= _stored_seconds(live, found, context.fallbacks):
         return [*tried, Alternative((), None)]
     for made in ((), *_alone(found, find_defs(live).keys())):
         best = min((a.trial.seconds for a in tried if a.trial is not None), default=inf)
         tried.append(_tried(program, context, made, inf if every else best / (1 - MARGIN)))
+    stored = tried[1].trial
+    if stored is not None and stored.schedule.splits and (whole is None or stored.seconds < whole.seconds):
+        tried[0] = _with_splits(program, context, tried[0], stored.schedule.splits)
     return tried
+
+
+def _with_splits(program: Program, context: Context, first: Alternative, splits: tuple[SplitPlan, ...]) -> Alternative:
+    """The faster one of ``first`` and the program with its copies and the ``splits`` of that without copies.
+
+    Kernels with copies are split one after another, and each is slow until all are.
+    """
+    assert context.schedule is not None
+    schedule = replace(context.schedule, splits=splits)
+    again = _tried(program, replace(context, schedule=schedule), first.copies).trial
+    slower = again is None or (first.trial is not None and first.trial.seconds <= again.seconds)
+    return first if slower else Alternative(first.copies, again)
 
 
 def _tried(program: Program, context: Context, made: tuple[CopyPlan, ...], below: float = inf) -> Alternative:
@@ -83,7 +100,8 @@ def _alone(found: tuple[CopyPlan, ...], known: Collection[str]) -> Iterator[tupl
             yield made
 
 
-def _stored_seconds(program: Program, found: tuple[CopyPlan, ...]) -> float:
+def _stored_seconds(program: Program, found: tuple[CopyPlan, ...], fallbacks: Fallbacks) -> float:
     """The least time of the bytes that are written, and read once by each kernel, without the copies ``found``."""
     defs = find_defs(program)
-    return sum(stored_bytes(defs[c.op]) * 2 for c in found if c.op in defs) / _BANDWIDTH
+    written = [c.op for c in found if c.op in defs and is_stored(program, c.op, fallbacks)]
+    return sum(stored_bytes(defs[name]) * 2 for name in written) / _BANDWIDTH

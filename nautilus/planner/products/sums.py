@@ -127,6 +127,17 @@ def combines_beside(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
     return any(dot_of(defs[x]) is not None for x in names) or any(_adds_chunks(defs, defs[x]) for x in later)
 
 
+def combines_before(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``d`` combines chunks, and ``reader`` reduces elements of a product in chunks, such as the second best.
+
+    Each block of a chunk would combine all chunks of its rows again, in the layout of the tile of the product.
+    """
+    if not (d.is_reduction and reader.is_reduction) or chunks_of(reader) is None or dot_of(reader) is not None:
+        return False
+    parts, read = ([defs[ld.buffer] for ld in x.reads() if ld.buffer in defs] for x in (d, reader))
+    return any(chunks_of(x) is not None for x in parts) and any(dot_of(x) is not None for x in read)
+
+
 def _adds_chunks(defs: Mapping[str, Def], d: Def) -> bool:
     """Whether ``d`` adds interleaved chunks of a product."""
     if d.op != "sum":

@@ -15,7 +15,8 @@ are independent.  The combine repairs every partial result from its reference to
 
 ``ref`` is the finite reference of ``repair``.  An empty chunk leaves identities, ``r_part = -inf`` and ``A_part = 0``;
 its factor is ``exp(-inf - ref(r)) = 0`` and not a NaN.  Without a proved repair term, ``f`` reads the common ``r``, so
-its chunks run after the combine of ``r``.
+its chunks run after the combine of ``r``.  So do those of a reduction that needs their results: the position of the
+second best element, ``j != best``, needs the largest of these elements in its chunk, and the common ``best``.
 
 *Privatisation* of a reduction over an axis that many blocks share is the case without ``r``: every block
 accumulates into a partial result of its own, ``t`` is the identity, and the second definition combines.
@@ -27,6 +28,7 @@ elementwise definitions that contain ``r`` are copied into ``f``.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer, Space
@@ -101,12 +103,13 @@ def _check(plan: SplitPlan, defs: dict[str, Def]) -> SplitPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A reduction that is cut: ``axis`` by its unified name."""
+    """A reduction that is cut: ``axis`` by its unified name; ``awaits``: cuts that are combined before its chunks."""
 
     whole: Def
     part: Def
     axis: str
     plan: SplitPlan
+    awaits: frozenset[str]
 
     def alike(self, axis: str, plan: SplitPlan) -> bool:
         """Whether it has the same chunks as a cut of ``axis`` by ``plan``."""
@@ -147,7 +150,7 @@ def _cut(d: Def, original: Def, state: _State) -> None:
     single = repair is None and _is_single(plan, axis, d)
     by = axis if single else Axis(state.fresh(f"{axis.name}_chunk"), plan.splits)
     part = _part(d, value, needs, repair, by, axis, state)
-    state.cuts[d.name] = _Cut(d, part, axis.name, plan)
+    state.cuts[d.name] = _Cut(d, part, axis.name, plan, _awaited(d, {ld.buffer for ld in needs}, state))
     whole = _whole(d, part, needs, repair, by, state)
     name = next(k.name for k in state.source.kernels if next(statements(k.body))[1].buffer == d.name)
     state.kernels[name] = tuple(kernel_of(x) for x in (part, *whole))
@@ -157,7 +160,8 @@ def _cut(d: Def, original: Def, state: _State) -> None:
 
 def _local(d: Def, axis: str, plan: SplitPlan, state: _State) -> tuple[Expr, tuple[Load, ...], Repair | None]:
     """The element of ``d``, the references in it that chunks have for themselves, and the repair between these."""
-    mine = {name: c for name, c in state.cuts.items() if c.alike(axis, plan)}
+    combined = _awaited(d, state.cuts.keys(), state)
+    mine = {name: c for name, c in state.cuts.items() if c.alike(axis, plan) and name not in combined}
     value = _expanded(d.value, axis, mine, state.unified)
     guard = tuple(_expanded(c, axis, mine, state.unified) for c in conjuncts(d.guard))
     read = dict.fromkeys(ld for e in (value, *guard) for ld in loads(e) if ld.buffer in mine)
@@ -174,6 +178,12 @@ def _local(d: Def, axis: str, plan: SplitPlan, state: _State) -> tuple[Expr, tup
     if isinstance(found, Refusal):
         return d.value, (), None
     return value, needs, found
+
+
+def _awaited(d: Def, local: Collection[str], state: _State) -> frozenset[str]:
+    """The cuts that are combined before the chunks of ``d`` run, which have references of their own for ``local``."""
+    read = {ld.buffer for ld in d.reads()} & state.cuts.keys()
+    return frozenset(read - {*local}).union(*(state.cuts[name].awaits for name in read))
 
 
 def _is_single(plan: SplitPlan, axis: Axis, d: Def) -> bool:

@@ -14,9 +14,11 @@ import pytest
 from nautilus.check.certificates.rules import check
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import Schedule, SplitPlan, check_schedule
+from nautilus.frontend.semantics.check import load_text
 from nautilus.planner import kernel as plan_kernel
 from nautilus.planner.kernels import default_schedule
 from nautilus.scalar.ir import Program
+from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify
@@ -161,6 +163,16 @@ def test_a_position_is_that_of_a_chunk_with_the_extremum() -> None:
     inputs["X"][1, :] = -np.inf
     inputs["X"][2, 5:40:7] = 12.0
     holds((program, inputs), 4, 8)
+
+
+def test_the_second_best_of_a_chunk_awaits_the_best_of_the_row() -> None:
+    text = "input X: f32[4, 40]\noutput I: i32[4]\noutput J: i32[4]\nI[i] = argmax[j](X[i, j])\n"
+    program = lower(load_text(text + "J[i] = argmax[j | j != I[i]](X[i, j])\n"))
+    x = np.random.default_rng(0).normal(size=(4, 40))
+    x[1, 5:40:7], x[2, :], x[3, 9:12] = 12.0, -np.inf, np.nan
+    split = format_program(cut(program, 4, 8))
+    assert "j != I[i]" in split and "X[i, j] == J_max_part[j_chunk, i]" in split
+    holds((program, {"X": x}), 4, 8)
 
 
 def test_an_elementwise_value_on_the_way_is_copied_not_moved() -> None:

@@ -17,9 +17,9 @@ et al., 2024).  Here the range is found on the device in each launch, because th
 The pass applies where a part of the condition reads memory at positions along the reduced axis or along the rows, and
 where the search takes a small part of the time of the products under it.  Parts that are the same for a
 whole block, such as ``j < len[b]``, need no map, and where most elements are admitted whatever the tensors hold, as
-those before a tree of new tokens, it would be the whole axis.  Segments, ``ptr[n] <= j < ptr[n + 1]``, and sums whose
-terms are the same for all rows have loops of their own.  A size that is known at launch only has the blocks of its
-bound, of which those beyond the size have no elements.
+those before a tree of new tokens, or all but one, ``j != best[i]``, it would be the whole axis.  Segments,
+``ptr[n] <= j < ptr[n + 1]``, and sums whose terms are the same for all rows have loops of their own.  A size that is
+known at launch only has the blocks of its bound, of which those beyond the size have no elements.
 """
 
 from __future__ import annotations
@@ -182,7 +182,25 @@ def _certain_share(m: _Member, place: _Place) -> float:
 
     What is the same for a whole block holds: under ``j < len[b] or tree[i, j - len[b]]``, those before a length.
     """
-    return _share(m, FALSE, lambda e: not _moving(e, m.reduced, place.rows))
+    return _share(m, FALSE, lambda e: not _moving(e, m.reduced, place.rows) or _leaves_out_one(e, m.reduced.name))
+
+
+def _leaves_out_one(c: Expr, over: str) -> bool:
+    """Whether ``c`` leaves out the element at one position of the axis ``over``, ``j != best[i]``."""
+    if not isinstance(c, Op) or c.op != "ne":
+        return False
+    moved = [_place_along(e, over) for e in c.args if over in free_vars(e)]
+    return len(moved) == 1 and moved[0] == Var(over)
+
+
+def _place_along(e: Expr, over: str) -> Expr:
+    """The only term of the sum or difference ``e`` that depends on ``over``; ``e`` where there are several."""
+    while isinstance(e, Op) and e.op in ("add", "sub"):
+        found = [x for x in e.args if over in free_vars(x)]
+        if len(found) != 1:
+            break
+        (e,) = found
+    return e
 
 
 def _possible_share(m: _Member) -> float:

@@ -9,6 +9,9 @@ import pytest
 from nautilus.check.inputs import generate
 from nautilus.check.levels import run
 from nautilus.driver import Request, compile_file
+from nautilus.frontend.semantics.check import load_text
+from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.positions import find_ranges
 from tests.endtoend.support import disagreements, travel
 
@@ -121,3 +124,13 @@ def test_a_condition_that_admits_most_elements_anyway_needs_no_range(before: str
     text = TREE.replace("j < L or ", before)
     program = compile_file(Request(Path("given.naut"), "sm_90a", until="scalar", text=text)).modules["scalar"]
     assert any(b.name.endswith("_first") for b in program.buffers) is found
+
+
+@pytest.mark.parametrize(("first", "leaves"), [("j", True), ("j + 3", True), ("j // 4096", False), ("Q[i, j]", False)])
+def test_a_condition_that_leaves_out_one_element_needs_no_range(first: str, leaves: bool) -> None:
+    text = (
+        "dim M = 4, N = 8192\ninput Q: i32[M, N]\ninput best: i32[M]\noutput O: i32[M]\n"
+        f"O[i] = max[j | {first} != best[i]](Q[i, j])\n"
+    )
+    (d,) = read_defs(lower(load_text(text))).values()
+    assert d.guard is not None and find_ranges._leaves_out_one(d.guard, d.red[0].name) is leaves
