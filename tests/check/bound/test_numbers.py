@@ -182,6 +182,6 @@ def test_recorded_distances_of_no_site_are_none() -> None:
 
 def test_a_share_of_the_elements_is_the_least_that_is_even(monkeypatch: pytest.MonkeyPatch) -> None:
     found: Any = {"Y": SimpleNamespace(each=None, norm=1.0), "Z": SimpleNamespace(each=None, norm=0.0)}
-    for share, uneven in ((probes._EVEN, False), (probes._EVEN / 2, True)):
+    for share, uneven in ((probes.EVEN, False), (probes.EVEN / 2, True)):
         monkeypatch.setattr(probes, "even", lambda _, share=share: share)
         assert probes.is_uneven(found) is uneven

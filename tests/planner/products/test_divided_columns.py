@@ -51,8 +51,8 @@ def test_scores_of_two_products_are_contracted_side_by_side(heads: int, engine: 
     """The result in chunks is combined by a kernel of its own, which has more blocks than the last product."""
     kernels = latent(heads, 512)
     assert kernels["A_acc_part"] == (("S_sum", "S_sum_2", "A_max_part", "A_sum_part", "A_acc_part"), engine)
-    combined = ("A_max", "A_sum", "A_acc", "A_acc_rounded")
-    assert kernels["A_acc_rounded"][0] == combined and kernels["O"][0] == ("O_acc", "O")
+    combined = ("A_max", "A_sum", "A_acc", "A")
+    assert kernels["A"][0] == combined and kernels["O"][0] == ("O_acc", "O")
 
 
 def test_shared_memory_holds_576_contracted_elements_in_all() -> None:
