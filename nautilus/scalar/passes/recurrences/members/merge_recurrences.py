@@ -8,8 +8,9 @@ recurrences over as many positions and steps share the steps of one kernel::
     par b { seq t { p[b, t] = f(p[b, t - 1], x[b, t]);  r[b, t] = g(r[b, t - 1], p[b, t]) } }
 
 Legality.  The second one reads what the first one writes at its own position alone, in its own step or in earlier ones,
-and reads nothing that other kernels make from it.  Kernels between the two that follow the first one follow both.
-Nests are at most :data:`MOST`, so that a thread has registers for all of them.
+and reads nothing that other kernels make from it; what the first step alone evaluates may name that step.  Kernels
+between the two that follow the first one follow both.  Nests are at most :data:`MOST`, so that a thread has registers
+for all of them.
 
 Two scans of tiles (``scan-tiles``) are one kernel where they read a tensor in common, or one reads the other, in its
 own step alone, or, across contiguous memory, where it reads running extremes, in the step before.  Along it, a thread
@@ -23,14 +24,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from nautilus.core.expr.nodes import Load, Var, free_vars, loads
+from nautilus.core.expr.build import integer
+from nautilus.core.expr.conditions import FALSE, TRUE
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.index.linear import linear
+from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of, writes_of
 from nautilus.scalar.analysis.states.coupled_states import states_apart
 from nautilus.scalar.analysis.states.linear_states import State
 from nautilus.scalar.analysis.states.scan_tile import ROW, fits_tile, scan_tile
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, expressions, extent, statements
+from nautilus.scalar.ir import (
+    Kernel,
+    Kind,
+    Loop,
+    Program,
+    Stmt,
+    Store,
+    expressions,
+    extent,
+    statements,
+    with_expressions,
+)
 from nautilus.scalar.rewriting import nest, substituted
 from nautilus.scalar.rewriting.recurrence_scans import scan_form
 
@@ -109,6 +124,8 @@ def _pair(
         return None
     pairs = zip(second.loops, first.loops, strict=True)
     body = substituted(second.step.body, {mine.var: Var(theirs.var) for mine, theirs in pairs})
+    if not scans:
+        body = _in_own_steps(first, body)
     reads = {ld for _, s in statements(body) for e in expressions(s) for ld in loads(e) if ld.buffer in writes_of(a)}
     across = scans and not _is_contiguous(second)
     extremes = {x.name for x in _apart(a) if x.is_extreme} if across else set[str]()
@@ -121,6 +138,30 @@ def _pair(
     if scans and not _has_tile(program, whole):
         return None
     return (*kernels[:n], *between, whole, *later, *kernels[m + 1 :])
+
+
+def _in_own_steps(steps: _Steps, body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """``body`` where what the first step alone evaluates reads elements of that step as those of its own."""
+    t, count = steps.step.var, extent(steps.step) or 0
+    places = {s.buffer: s.index for s in steps.step.body if isinstance(s, Store)}
+    starts = {n: tuple(simplify(substitute(e, {t: integer(0)})) for e in at) for n, at in places.items()}
+
+    def own(e: Expr) -> Expr | None:
+        same = isinstance(e, Load) and starts.get(e.buffer) == tuple(map(simplify, e.index))
+        return replace(e, index=places[e.buffer]) if same and isinstance(e, Load) else None
+
+    def rule(e: Expr) -> Expr | None:
+        if not (isinstance(e, Op) and e.op == "select" and count > 1):
+            return None
+        condition, yes, no = (rewrite(x, rule) for x in e.args)
+        later = simplify(condition, {t: (1, count - 1)})
+        if later == TRUE:
+            no = rewrite(no, own)
+        elif later == FALSE:
+            yes = rewrite(yes, own)
+        return replace(e, args=(condition, yes, no))
+
+    return tuple(with_expressions(s, lambda e: rewrite(e, rule)) if isinstance(s, Store) else s for s in body)
 
 
 def _fits(step: Loop, body: Sequence[Stmt]) -> bool:
