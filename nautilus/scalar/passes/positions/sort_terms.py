@@ -24,13 +24,14 @@ a chunk are then those of the values of a digit.  A row without an element has a
     digit_1[p] = code[p] % B                                ;    row_1[p] = sum[t | place_1[t] == p](t)
     digit_2[p] = code[row_1[p]] // B % B                    ;    row_2[p] = sum[x | place_2[x] == p](row_1[x])
 
-Keys may depend
-on several reduced axes, whose rows are numbered; other conditions stay where they are.  The keys of several axes of the
-result are the digits of one, which is stored, and which is -1 where one of them is outside of its axis::
+Keys may depend on several reduced axes, whose rows are numbered; other conditions stay where they are.  The keys of
+several axes of the result are the digits of one, which is stored, and which is -1 where one of them is outside of its
+axis::
 
-    key[t] = key_e[t] * F + key_f[t]  if 0 <= key_e[t] < E and 0 <= key_f[t] < F  else -1  Sums with the same key share
-the order, and so do extremes of rows of :data:`LONG` elements or more, which would take an atomic operation for each
-element.  ``row`` is 0 at places that no row has, so that no index leads outside of a tensor.
+    key[t] = key_e[t] * F + key_f[t]  if 0 <= key_e[t] < E and 0 <= key_f[t] < F  else -1
+
+Sums with the same key share the order, and so do extremes of rows of :data:`LONG` elements or more, which would take an
+atomic operation for each element.  ``row`` is 0 at places that no row has, so that no index leads outside of a tensor.
 
 The pass applies where the order takes clearly less time than the scatter (:func:`gains`).  It does not where blocks
 combine all elements in shared memory and elements have many rows, because few segments leave multiprocessors idle.
