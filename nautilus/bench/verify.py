@@ -268,10 +268,12 @@ def _rows(known: References, name: str, dtype: DType, raw: Array, want: Array, s
             text = f"{name}, sampled rows: {wrong.text}" if wrong else ""
             return Verdict(wrong is None, wrong.measured if wrong else 0.0, allowed, text)
     error = _error(got, want, bound)
-    if name in known.own:
-        allowed = max(allowed, slack * known.own[name] / max(norm(want), float(np.finfo(np.float64).tiny)))
-    elif allowed < error < inf and not bound.by_element and known.uneven().get(name, 0.0) <= LIMIT * norm(want):
-        allowed = max(allowed, slack * known.uneven().get(name, 0.0) / norm(want))
+    size, own = max(norm(want), float(np.finfo(np.float64).tiny)), known.own.get(name)
+    if own is None and allowed < error < inf and not bound.by_element:
+        found = known.uneven().get(name, 0.0)
+        own = found if found <= LIMIT * size else None
+    if own is not None:
+        allowed = max(allowed, slack * own / size)
     detail = "" if error <= allowed else f"{name}, sampled rows: relative error {error:.1e}, allowed {allowed:.1e}"
     return Verdict(error <= allowed, error, allowed, detail)
 
