@@ -94,29 +94,39 @@ class ScanRecurrences(CertifyingPass[Program]):
     def _found(self, program: Program) -> list[Def | None]:
         """For each kernel the running result that it becomes."""
         found: list[Def | None] = []
-        ordered = list[Kernel]()  # recurrences whose steps follow each other
+        others = list[Kernel]()  # the recurrences so far that stay ones
+        joined = set[str]()  # those of them that run in the steps of another one
         for k in program.kernels:
             d = _scan(program, k) if self._scans(program, k) else None
-            if d is not None and any(self._joins(program, r, k) for r in ordered):
+            if d is not None and any(self._joins(program, r, k, r.name in joined) for r in others):
                 d = None
+                joined.add(k.name)
             if d is None and is_recurrence(k):
-                ordered.append(k)
+                others.append(k)
             found.append(d)
         return found
 
-    def _joins(self, program: Program, r: Kernel, k: Kernel) -> bool:
-        """Whether ``k`` can run in the steps of recurrence ``r``, which run one after another."""
+    def _joins(self, program: Program, r: Kernel, k: Kernel, joined: bool) -> bool:
+        """Whether ``k`` can run in the steps of recurrence ``r``, which run one after another.
+
+        ``joined``: ``r`` runs in those of a third one, so that its steps do.
+        """
         if reads_of(k).isdisjoint(writes_of(r)):
             return False
+        from nautilus.scalar.passes.recurrences.members.merge_recurrences import MergeRecurrences
+
+        pair = MergeRecurrences().apply(replace(program, kernels=(r, k)))
+        return len(pair.kernels) == 1 and (joined or self._is_ordered(program, r))
+
+    def _is_ordered(self, program: Program, r: Kernel) -> bool:
+        """Whether no later pass runs steps of recurrence ``r`` at the same time."""
         from nautilus.scalar.passes.recurrences.chunk_filters import ChunkFilters
         from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkRecurrences
-        from nautilus.scalar.passes.recurrences.members.merge_recurrences import MergeRecurrences
         from nautilus.scalar.passes.recurrences.scan_tiles import ScanTiles
 
         alone = replace(program, kernels=(r,))
         parallel = (ScanTiles(self.spec, always=self.always), ChunkRecurrences(self.spec), ChunkFilters())
-        pair = MergeRecurrences().apply(replace(program, kernels=(r, k)))
-        return len(pair.kernels) == 1 and all(p.apply(alone).kernels == (r,) for p in parallel)
+        return all(p.apply(alone).kernels == (r,) for p in parallel)
 
     def _feeds(self, program: Program, k: Kernel) -> bool:
         """Whether the tiles of another recurrence read the extremes of ``k`` in their own steps."""

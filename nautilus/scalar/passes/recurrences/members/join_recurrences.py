@@ -18,7 +18,7 @@ computed, so that it is not rounded.  No value changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -58,26 +58,31 @@ class JoinRecurrences:
 
 def _after(program: Program, name: str) -> Program | None:
     """The program with one more definition in the steps of recurrence ``name``; None if there is none."""
-    at = next(n for n, k in enumerate(program.kernels) if k.name == name)
-    k = program.kernels[at]
+    k = next(x for x in program.kernels if x.name == name)
     form = form_of(k)
     if form is None:
         return None
-    own = writes_of(k)
-    later = frozenset[str]().union(*(writes_of(x) for x in program.kernels[at + 1 :]))
-    for other in program.kernels[at + 1 :]:
-        if is_recurrence(other) or reads_of(other).isdisjoint(own) or reads_of(other) & later:
-            continue
-        d = read_def(program, other)
-        names = None if d.scatter is not None else names_in_steps(program, form, d)
+    for d in followers(program, k):
+        names = names_in_steps(program, form, d)
         if names is not None:
             summed = {names[a.name] for a in d.red if a.name in names}
-            if summed and not _reads_largest(program, d, own):
+            if summed and not _reads_largest(program, d, writes_of(k)):
                 continue
             joined = appended(_with_inner(k, form, summed), d, names, summed)
-            kernels = [joined if x is k else x for x in program.kernels if x is not other]
+            kernels = [joined if x is k else x for x in program.kernels if writes_of(x) != {d.name}]
             return replace(program, kernels=tuple(kernels))
     return None
+
+
+def followers(program: Program, k: Kernel) -> Iterator[Def]:
+    """The definitions after recurrence ``k`` that read its tensors, and nothing that kernels after it make."""
+    after = program.kernels[program.kernels.index(k) + 1 :]
+    own, later = writes_of(k), frozenset[str]().union(*map(writes_of, after))
+    for other in after:
+        if not is_recurrence(other) and reads_of(other) & own and not reads_of(other) & later:
+            d = read_def(program, other)
+            if d.scatter is None:
+                yield d
 
 
 def _reads_largest(program: Program, d: Def, own: frozenset[str]) -> bool:
