@@ -25,10 +25,10 @@ from dataclasses import replace
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc, within
-from nautilus.core.expr.nodes import Const, Expr, Var
+from nautilus.core.expr.nodes import Const, Expr, Param, Var, walk
 from nautilus.core.functions.parts import PARTS, STORED
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
-from nautilus.core.index.sizes import at_most
+from nautilus.core.index.sizes import at_most, extent_expr
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, mapping_of, parts_allowed
 from nautilus.core.types import DType
@@ -79,12 +79,12 @@ def _kernel(k: TileKernel, buffers: Mapping[str, Buffer]) -> TileKernel:
 def _is_stored(
     v: Value, defs: Mapping[str, TileOp], buffers: Mapping[str, Buffer], ranges: Ranges, facts: Sequence[Expr]
 ) -> bool:  # fmt: skip
-    """Whether ``v`` is loaded from one of ``buffers`` of rows of a known size, whose parts have a tensor map."""
+    """Whether ``v`` is loaded from one of ``buffers`` whose rows the host knows, and whose parts have a tensor map."""
     op = defs.get(v.name)
     if not (isinstance(op, LoadOp) and op.buffer in buffers):
         return False
     shape = buffers[op.buffer].shape
-    if not shape or not isinstance(shape[-1], int):
+    if not shape or any(isinstance(x, Param) and x.device for x in walk(extent_expr(shape[-1]))):
         return False
     if len(shape) != TENSOR_MAP_AXES:
         return len(shape) < TENSOR_MAP_AXES

@@ -19,8 +19,8 @@ number is the number itself, so that the other parts are 0 and nothing changes.
 A tensor map has five axes.  Parts of a tensor of five axes are one after the other along its outermost axis, at
 ``part * size + b``; no load of it may leave the tensor along that axis (``decompose-operands``).
 
-Sizes of ``A`` may be known only at launch, but for that of its rows.  Rows of ``A_parts`` are multiples of 16 bytes, as
-copy units need them.  The elements after a row of ``A`` are 0, and the masks of loads admit them.
+Sizes of ``A`` may be known only at launch.  Rows of ``A_parts`` are multiples of 16 bytes, as copy units need.  The
+elements after a row of ``A`` are 0, and the masks of loads admit them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.functions.parts import PAIRS, STORED
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, simplify
-from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, volume
+from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, rounded_up, volume
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import storing
 from nautilus.core.text.names import fresh
@@ -83,7 +83,7 @@ def _operands(k: TileKernel) -> dict[str, str]:
 
 def _parts_of(whole: Buffer, name: str) -> Buffer:
     """The buffer of the parts of ``whole``."""
-    sizes = (*whole.shape[:-1], -(-_row(whole) // _ROW) * _ROW)
+    sizes = (*whole.shape[:-1], rounded_up(whole.shape[-1], _ROW))
     shape = (STORED, *sizes) if len(sizes) < TENSOR_MAP_AXES else (volume((STORED, sizes[0])), *sizes[1:])
     return Buffer(name, DType.BF16, shape, Space.TEMP, whole.span)
 
@@ -93,13 +93,6 @@ def _at(part: int, index: Sequence[Expr], whole: Buffer) -> tuple[Expr, ...]:
     if len(index) < TENSOR_MAP_AXES:
         return (integer(part), *index)
     return (calc("add", index[0], volume((part, whole.shape[0]))) if part else index[0], *index[1:])
-
-
-def _row(b: Buffer) -> int:
-    """The elements of a row of ``b``, which are known; its other sizes may be known only at launch."""
-    last = b.shape[-1]
-    assert isinstance(last, int)
-    return last
 
 
 class _Products:
@@ -139,7 +132,7 @@ class _Products:
 
     def mask(self, op: LoadOp, whole: Buffer, parts: Buffer) -> Expr | None:
         """The mask of ``op`` for the longer rows of ``parts``."""
-        last, size, padded = op.index[-1], _row(whole), _row(parts)
+        last, size, padded = op.index[-1], whole.shape[-1], parts.shape[-1]
         if op.mask is None or size == padded:
             return op.mask
         ranges = {a.name: (0, a.size - 1) for a in self.k.axes}
@@ -154,7 +147,7 @@ def _writer(kernels: Sequence[TileKernel], whole: Buffer, parts: Buffer) -> int 
     It stores each element once, in straight code without products, and rows of ``parts`` have no more elements.
     """
     found = [n for n, k in enumerate(kernels) if any(_stores(op, whole) for op in walk_ops(k.body))]
-    if whole.space is not Space.TEMP or len(found) != 1 or _row(whole) != _row(parts):
+    if whole.space is not Space.TEMP or len(found) != 1 or whole.shape[-1] != parts.shape[-1]:
         return None
     body = kernels[found[0]].body
     plain = not any(isinstance(op, ForOp | DotOp) for op in body)
@@ -188,7 +181,7 @@ def _emit(e: Emitter, x: Value, places: Sequence[Expr], whole: Buffer, parts: Bu
 
 def _storing(whole: Buffer, parts: Buffer) -> TileKernel:
     """The kernel that stores the parts of ``whole``."""
-    padded = [*whole.shape[:-1], _row(parts)]
+    padded = [*whole.shape[:-1], parts.shape[-1]]
     tiles = _tile(padded)
     counts = [blocks(s, t) for s, t in zip(padded, tiles, strict=True)]
     axes = tuple(TileAxis(f"e{n}", t) for n, t in enumerate(tiles) if t > 1)

@@ -46,7 +46,8 @@ def operands(a: str, b: str) -> dict[str, Array]:
 
 def runs(made: Result, data: dict[str, Array]) -> list[Array]:
     """The result of the VR-tile and the MA-tile interpreter."""
-    sizes = {"M": len(data["A"])} if made.modules["vr-tile"].params else {}
+    late = dict(zip("MKN", (*data["A"].shape, data["B"].shape[1]), strict=True))
+    sizes = {p.name: late[p.name] for p in made.modules["vr-tile"].params}
     vr = run_module(made.modules["vr-tile"], data, sizes, mode="typed")["C"]
     return [np.asarray(vr), np.asarray(ma_interp.run_module(made.modules["ma-tile"], data, sizes)["C"])]
 
@@ -61,6 +62,20 @@ def test_odd_sizes_have_the_accuracy_of_f32(a: str, b: str) -> None:
     exact = x.astype(np.float64) @ y.astype(np.float64)
     for found in runs(made, data):
         assert np.linalg.norm(found - exact) < 2e-7 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("late", ["N", "K"])
+def test_rows_of_any_length_have_the_accuracy_of_f32(late: str) -> None:
+    made, rng = compiled(*NATURAL, late=late), np.random.default_rng(0)
+    assert {"A_parts", "B_parts"} < {k.name for k in made.modules["ma-tile"].kernels}
+    for size in (0, 1, 75):
+        sizes = SIZES | {late: size}
+        data = {"A": rng.standard_normal((sizes["M"], sizes["K"])), "B": rng.standard_normal((sizes["K"], sizes["N"]))}
+        data = {n: v.astype(np.float32) for n, v in data.items()}
+        exact = data["A"].astype(np.float64) @ data["B"].astype(np.float64)
+        for found in runs(made, data):
+            assert found.shape == exact.shape
+            assert np.linalg.norm(found - exact) <= 2e-7 * np.linalg.norm(exact)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 63, 64, 66, 130])
