@@ -4,6 +4,8 @@ The values of an index tensor are not known at compile time.  Each of its elemen
 row at the element's own linear position.  So tiles that read the same elements of the index tensor read the same rows,
 and a tile that reads n elements reads n rows.  A table with fewer rows than the index tensor has elements counts as
 one with as many rows, except where all that the tiles read stays in the L2 cache: then it is read at most once.
+Positions that are read at positions, one after another, would have a table that grows with each of them: beyond
+:data:`MOST_CHOSEN` elements such a table has its own size.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from nautilus.cost.estimates import estimated
 from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, walk_ops
 
 Index = tuple[Expr, ...]
+MOST_CHOSEN = 1 << 30  # elements of a tensor of positions, so that a position is a number of 32 bits
 NOWHERE = 1 << 40  # the first position of an empty box, whose last one is less
 
 
@@ -80,9 +83,12 @@ class Reads:
         """Remember the position of the elements of ``op``, where they may be positions themselves."""
         if op.result.type.dtype.is_float:
             return
-        shape = self._extents(op.buffer, op.index)
+        shape, index = self._extents(op.buffer, op.index), self._index(op.index)
+        if prod(shape) > MOST_CHOSEN:
+            shape = [nominal(n) for n in self._buffers[op.buffer].shape]
+            index = tuple(calc("mod", e, n) for e, n in zip(index, shape, strict=True))
         place: Expr = integer(0)
-        for e, n in zip(self._index(op.index), shape, strict=True):
+        for e, n in zip(index, shape, strict=True):
             place = calc("add", calc("mul", place, n), e)
         self._places[op.result.name] = place, prod(shape)
 

@@ -106,6 +106,8 @@ def _pairs(steps: Steps, d: Def, ld: Load, looped: Collection[str]) -> list[tupl
     pairs = []
     for n in steps.places(source):
         mine, theirs = source.index[n], ld.index[n]
+        if isinstance(mine, Const) and mine == theirs:
+            continue
         if not (isinstance(mine, Var) and isinstance(theirs, Var)) or theirs.name in looped:
             return None
         if extents.get(theirs.name) != source.buffer.shape[n]:
@@ -143,7 +145,8 @@ def without_constant_axes(steps: Steps, kept: Collection[str], taken: Collection
     """
     for d in reversed(steps.defs):
         reads = [ld for reader in steps.defs for ld in steps.reads(reader) if steps.names[ld.buffer] == d.name]
-        for n in steps.places(d) if d.name not in kept and reads else ():
+        places = [n for n in steps.places(d) if isinstance(d.index[n], Var)]
+        for n in places if d.name not in kept and reads else ():
             positions = {at.value: at for ld in reads if isinstance(at := ld.index[n], Const)}
             if all(isinstance(ld.index[n], Const) for ld in reads) and len(positions) <= COPIES:
                 copied = _copied(steps, d, n, [int(v) for v in sorted(positions)], taken)

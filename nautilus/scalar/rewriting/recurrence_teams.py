@@ -244,7 +244,7 @@ def _exchanges(steps: Steps) -> int:
 def _depth(steps: Steps, d: Def, parts: bool) -> tuple[int, DType] | None:
     """The terms and the type of the product that ``d`` is (module docstring); None where it is none."""
     kept = {a.name for a in steps.own(d)} - {a.name for a in d.red}
-    if d.op != "sum" or len(d.red) != 1 or not isinstance(d.red[0].extent, int):
+    if d.op != "sum" or not kept or len(d.red) != 1 or not isinstance(d.red[0].extent, int):
         return None
     red, found = d.red[0].name, [half(f) or _single(f) for f in factors(d.value)]
     if len(found) != 2 or None in found:

@@ -49,6 +49,7 @@ from nautilus.scalar.rewriting.recurrence_reads import (
     with_first_values,
     without_constant_axes,
 )
+from nautilus.scalar.rewriting.states.elements import as_elements
 
 ELEMENTS = 4096  # elements of the tile of a nest
 TERMS = 16384  # elements of the tiles of all reductions of a step: 32 registers of each of 512 threads
@@ -67,14 +68,15 @@ _LANES = (128, 64, 32)
 
 def on_chip(
     name: str, steps: Steps, stored: Collection[str], taken: Collection[str] = (), products: StepProducts | None = None,
-    clusters: int = 0,
+    clusters: int = 0, elements: bool = False,
 ) -> tuple[Kernel, tuple[Buffer, ...]] | None:  # fmt: skip
     """The kernel of ``steps`` in tiled form and the tensors that it stores, of which ``stored`` are read elsewhere.
 
     ``products``: those that the sums of a step are.  ``taken``: the names of the program, which no local has.
-    ``clusters``: the multiprocessors that clusters of blocks run on; 0: there are none.
+    ``clusters``: the multiprocessors that clusters of blocks run on; 0: there are none.  ``elements``: those of small
+    states that nests would exchange in memory are numbers (:mod:`nautilus.scalar.rewriting.states.elements`).
     """
-    steps = without_constant_axes(steps, stored, taken)
+    every, steps = steps, without_constant_axes(steps, stored, taken)
     first: Mapping[str, Expr] = {}
     if products is not None:
         steps, first = with_first_values(steps)
@@ -87,20 +89,22 @@ def on_chip(
     alone |= {a.name for d in steps.defs for a in d.red if apart > 1}
     where = placement(steps, alone)
     memory = frozenset(steps.names[ld.buffer] for _, ld in where.memory)
-    elements = max(_size(steps, replace(d, red=())) for d in steps.defs)
+    if memory and elements and products is None and (single := as_elements(every, taken)) is not None:
+        return on_chip(name, single, {d.name for d in single.defs if d.buffer.name in stored}, taken)
+    size = max(_size(steps, replace(d, red=())) for d in steps.defs)
     if products is not None:
         lanes = None if memory else lanes_of(steps, products.lanes.var, products.tile)
         if lanes is None:
             return None
     else:
         lanes = _lanes(steps, max(_size(steps, d) for d in steps.defs)) if not memory else None
-        if elements * (1 if lanes is None else lanes.tile) > ELEMENTS:
+        if size * (1 if lanes is None else lanes.tile) > ELEMENTS:
             return None
     kept = frozenset(stored) | memory
     unit = FEW if apart == 1 else WARPS
     kernel = Emitter(steps, where, lanes, kept, terms, taken, first, unit).kernel(name)
     kernel = replace(kernel, spread=apart)
-    return kernel, tuple(d.buffer for d in steps.defs if d.name in kept)
+    return kernel, tuple({d.buffer.name: d.buffer for d in steps.defs if d.name in kept}.values())
 
 
 def _size(steps: Steps, d: Def) -> int:
@@ -270,7 +274,7 @@ class Emitter:
         out: list[Stmt] = []
         if group[0].op is None:
             (d,) = group
-            target = d.name if self.direct(d) else self.local(d.name, 0)
+            target = d.buffer.name if self.direct(d) else self.local(d.name, 0)
             index = self.place(d) if self.direct(d) else self.at(d)
             guard = self.guarded(d, self.condition(d))
             guard = both(self.stores(d), guard) if self.direct(d) else guard
@@ -281,7 +285,7 @@ class Emitter:
         stored = [d for d in group if d.name in self.stored and not self.direct(d)]
         for d in stored:
             guard = both(self.stores(d), self.guarded(d, self.condition(d) if d.op is None else None))
-            out += self.tiled(d, Store(d.name, self.place(d), self.whole(d, 0), guard, d.span))
+            out += self.tiled(d, Store(d.buffer.name, self.place(d), self.whole(d, 0), guard, d.span))
         return out
 
     def stores(self, d: Def) -> Expr | None:

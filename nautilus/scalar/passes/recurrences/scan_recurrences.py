@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, identity, loads, substitute
+from nautilus.core.expr.conditions import TRUE
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import extent_expr
 from nautilus.core.passes import CertifyingPass
@@ -46,6 +47,7 @@ from nautilus.scalar.analysis.domains import prefix_of, running
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store, extent, statements
 from nautilus.scalar.passes.axes.chunk_scans import chunk_length
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of, nest, put_defs
+from nautilus.scalar.rewriting.states.running import own_term
 
 if TYPE_CHECKING:
     from nautilus.scalar.analysis.states.recurrences import Form
@@ -198,16 +200,8 @@ def _recurrence(program: Program, d: Def, t: Axis, reverse: bool, lag: int) -> t
 
 def _certificate(d: Def, t: Axis, reverse: bool, lag: int) -> Certificate:
     """A running result is that of the steps before, and the term of its own."""
-    (u,), dtype, op = d.red, d.value.dtype, d.op or ""
-
-    def over(guard: Expr | None) -> Expr:
-        return Reduce(op, d.red, guard, d.value, dtype, d.span)
-
     last = calc("add" if reverse else "sub", Var(t.name), lag) if lag else Var(t.name)
-    earlier, own = (calc(op, Var(u.name), last) for op in ("gt" if reverse else "lt", "eq"))
-    before, after = over(d.guard), Op(_STEPS[op], (over(earlier), over(own)), dtype)
-    proof = f"a {op} over a domain is the {op} over the part of it before an element, and that element"
-    return Certificate("scan-recurrences", d.name, before, after, (), (), (), proof, d.span)
+    return own_term("scan-recurrences", d, d.red[0], last, d.guard or TRUE, reverse=reverse)
 
 
 def _scan(program: Program, k: Kernel) -> Def | None:

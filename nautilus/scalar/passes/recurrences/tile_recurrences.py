@@ -3,7 +3,8 @@
 :mod:`nautilus.scalar.analysis.states.recurrences` says what such a kernel is.
 
 Tensors of a recurrence that fit into tiles on chip stay in such tiles
-(:mod:`nautilus.scalar.rewriting.recurrence_tiles`).  Otherwise the nests of a step exchange them through memory:
+(:mod:`nautilus.scalar.rewriting.recurrence_tiles`), and elements of small states in registers of one thread
+(:mod:`nautilus.scalar.rewriting.states.elements`).  Otherwise the nests of a step exchange them through memory:
 
 Each nest of a step is tiled like a kernel of its own definition, by the passes that tile other kernels (``fuse``,
 ``split``, ``reorder``).  Its grid loops over the independent axes and over the steps become those of the whole kernel;
@@ -121,7 +122,7 @@ class TileRecurrences:
             clusters = 0 if step else self._clusters()
             if (scan := scan_form(k)) is not None:
                 return _scanned(program, k, scan, self.steps)
-            kernel, stored = _tiled(program, k, first, products, clusters, None if step else teams)
+            kernel, stored = _tiled(program, k, first, products, clusters, None if step else teams, not step)
             more.update({b.name: b for b in stored})
             if kernel.team > 1 and stored:  # a step waits for the results of products more than for memory
                 whole.add(k.name)
@@ -264,15 +265,16 @@ def _scanned(program: Program, k: Kernel, scan: Form, steps: int | None) -> Kern
 
 
 def _tiled(
-    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int, teams: _Teams | None
-) -> tuple[Kernel, tuple[Buffer, ...]]:
-    """``k`` in tiled form, and tensors that it stores."""
+    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None, clusters: int,
+    teams: _Teams | None, elements: bool,
+) -> tuple[Kernel, tuple[Buffer, ...]]:  # fmt: skip
+    """``k`` in tiled form, and tensors that it stores. ``elements``: as for :func:`on_chip`."""
     every, stored, taken = _steps_of(program, k)
     if on_chip_first:
         held = None if products is None else on_chip(k.name, every, stored, taken, products)
         if held is None and teams is not None:
             held = teams.kernel(k.name, every, stored, taken, clusters)
-        held = held or on_chip(k.name, every, stored, taken, clusters=clusters)
+        held = held or on_chip(k.name, every, stored, taken, clusters=clusters, elements=elements)
         if held is not None:
             return held
     apart = _apart(program, writes_of(k), _suffix(writes_of(k), taken))

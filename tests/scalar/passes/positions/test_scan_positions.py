@@ -11,10 +11,11 @@ from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.positions.scan_positions import ScanPositions
 
 
+@pytest.mark.parametrize("order", ["<=", ">="])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-def test_special_numbers_have_the_positions_of_the_search(name: str) -> None:
+def test_special_numbers_have_the_positions_of_the_search(name: str, order: str) -> None:
     text = "dim R = 200, T = 12\ninput x: f32[R, T]\noutput i: i32[R, T]\n"
-    before = lower(load_text(text + f"i[r, t] = {name}[s | s <= t](x[r, s])\n"))
+    before = lower(load_text(text + f"i[r, t] = {name}[s | s {order} t](x[r, s])\n"))
     after = ScanPositions().apply(before)
     assert after is not before
     drawn = np.random.default_rng(0).choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 2.0], (200, 12))

@@ -30,8 +30,7 @@ from dataclasses import replace
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Load, Op, Reduce, Var, identity
+from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Load, Op, Var, identity
 from nautilus.core.index.sizes import LARGE, at_most, extent_expr, large, total
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
@@ -41,6 +40,7 @@ from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Program, Store
 from nautilus.scalar.passes.recurrences.members.join_recurrences import appended, followers, names_in_steps
 from nautilus.scalar.rewriting import fresh_name, put_defs
+from nautilus.scalar.rewriting.states.running import own_term
 
 CHAIN = 512
 MOST = 24
@@ -142,12 +142,5 @@ def _step(
 def _certificate(program: Program, d: Def, step: Axis, reverse: bool) -> Certificate:
     """A reduction over the steps so far is that over those before, and the term of its own."""
     t = Var(unused(f"{step.name}_now", {b.name for b in program.buffers} | {a.name for a in d.axes}))
-
-    def over(op: str) -> Expr:
-        guard = conjunction([calc(op, Var(step.name), t), *(() if d.guard is None else (d.guard,))])
-        return Reduce(d.op or "", (step,), guard, d.value, d.value.dtype, d.span)
-
-    before = over("ge" if reverse else "le")
-    after = Op(COMBINERS[d.op or ""].binary, (over("gt" if reverse else "lt"), over("eq")), d.value.dtype)
-    proof = f"a {d.op} over the steps so far is the {d.op} over those before, and that of the step itself"
-    return Certificate("accumulate-steps", d.name, before, after, (), (), (), proof, d.span)
+    so_far = calc("ge" if reverse else "le", Var(step.name), t)
+    return own_term("accumulate-steps", d, step, t, so_far, reverse=reverse)
