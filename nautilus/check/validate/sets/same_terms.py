@@ -155,8 +155,11 @@ def _one_to_one(old: _Terms, new: _Terms, at: Mapping[str, Expr], given: Sequenc
     try:
         left = sized(islpy.Set, before, f"{variables([*free, *mine])} : {_all(before)}")
         relation = sized(islpy.Map, [*after, *values], _relation(free, theirs, values, _all(after)))
+        beyond = sized(islpy.Set, [], f"{variables([*free, *theirs])} : {_beyond(new.numbers)}")
     except NotAffine as error:
         return Verdict("not decided", detail=str(error))
+    if not relation.domain().intersect(beyond).is_empty():
+        return Verdict("not decided", detail="a value may be beyond 32 bits")
     found = relation.range()
     if left.is_empty() and found.is_empty():
         return Verdict("not decided", detail="there is no term")
@@ -170,16 +173,32 @@ def _one_to_one(old: _Terms, new: _Terms, at: Mapping[str, Expr], given: Sequenc
 
 
 def _with_numbers(old: _Terms, new: _Terms, at: Mapping[str, Expr]) -> tuple[_Terms, _Terms, Mapping[str, Expr]]:
-    """Both sides, and the values, with an axis for each element of memory that a value reads at one place on both."""
+    """Both sides, and the values, with an axis for each element of memory that a value reads at one place on both.
+
+    A conversion to 32 bits is left out, so that the elements have to be integers of 32 bits.
+    """
     reads = {ld for e in at.values() for ld in _reads(e) if substitute(ld, at) == ld}
     names = {ld: f"element {n}" for n, ld in enumerate(sorted(reads, key=repr))}
 
     def named(e: Expr) -> Expr:
-        return rewrite(e, lambda n: Var(names[n]) if isinstance(n, Load) and n in names else None)
+        return rewrite(e, rule)
+
+    def rule(n: Expr) -> Expr | None:
+        if isinstance(n, Load) and n in names:
+            return Var(names[n], n.dtype)
+        if isinstance(n, Op) and n.op == "cast" and n.dtype is DType.I32 and isinstance(n.args[0], Var):
+            return n.args[0] if n.args[0].name in names.values() else None
+        return None
 
     numbers = tuple(Axis(x, 1) for x in names.values())
     sides = [replace(s, numbers=numbers, conditions=tuple(map(named, s.conditions))) for s in (old, new)]
     return sides[0], sides[1], {**{n: named(e) for n, e in at.items()}, **{x: Var(x) for x in names.values()}}
+
+
+def _beyond(numbers: Sequence[Axis]) -> str:
+    """The condition that one of ``numbers`` has no 32 bits, in the syntax of isl."""
+    names = [isl_text(Var(a.name)) for a in numbers]
+    return " or ".join(f"{x} < {-(1 << 31)} or {x} >= {1 << 31}" for x in names) or "false"
 
 
 def _reads(e: Expr) -> Iterator[Load]:
