@@ -92,6 +92,8 @@ def _counted(a: Axis, conditions: Sequence[Expr], count: Expr, given: Sequence[E
         said = sized(islpy.Map, [count, *given], sides)
     except NotAffine as error:
         return Verdict("not decided", detail=str(error))
+    if domain.is_empty():
+        return Verdict("not decided", detail="the result has no element")
     least, most = points.lexmin(), points.lexmax()
     if not _between(islpy, least, most).is_equal(points):
         return Verdict("not decided", detail=f"the points along {a.name} are no range")
