@@ -29,8 +29,10 @@ from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Reduce, V
 _OTHER_AXES = frozenset({"solve-equations", "flatten-positions", "choose-terms"})
 _OTHER_PLACES = frozenset({"split-residues", "separate-phases"})
 _SETS = {
-    **dict.fromkeys(_OTHER_AXES, same_terms), **dict.fromkeys(_OTHER_PLACES, same_results), "count-terms": counted_terms,
-}  # fmt: skip
+    **dict.fromkeys(_OTHER_AXES, same_terms),
+    **dict.fromkeys(_OTHER_PLACES, same_results),
+    "count-terms": counted_terms,
+}
 
 
 def check(c: Certificate, seed: int = 0) -> Verdict:

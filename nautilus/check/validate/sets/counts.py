@@ -1,9 +1,9 @@
 """Whether a sum of equal terms is a term times the number of its points.
 
-The rewrite gives a *count* for each axis of the sum.  The points of the sum are those of a box: each condition bounds one
-of its axes, so that the number of points is the product of those along the axes.  isl finds the points along an axis, as
-a function of the axes of the result: where they are all integers from the least one to the largest one, it compares
-their number with the count, which is 0 where there is none.
+The rewrite gives a *count* for each axis of the sum.  The points of the sum are those of a box: each condition bounds
+one of its axes, so that the number of points is the product of those along the axes.  isl finds the points along an
+axis, as a function of the axes of the result: where they are all integers from the least one to the largest one, it
+compares their number with the count, which is 0 where there is none.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def counted_terms(
 def _products(body: Expr, counts: Sequence[Expr]) -> Iterator[Expr]:
     """``body`` times ``counts``, in the forms in which it is 0 where a count is 0.
 
-    A term that is small is multiplied by one count after another.  Any other one may be infinite, or become so before it
-    meets a count of 0, so that it is multiplied by the product of them, under the condition that this is not 0.
+    A term that is small is multiplied by one count after another.  Any other one may be infinite, or become so before
+    it meets a count of 0, so that it is multiplied by the product of them, under the condition that this is not 0.
     """
     dtype = body.dtype
     numbers = [c if dtype is c.dtype else Op("cast", (c,), dtype) for c in counts]

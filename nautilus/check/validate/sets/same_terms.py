@@ -25,7 +25,18 @@ from nautilus.check.validate.sets.index_sets import INSTALL, conjuncts
 from nautilus.check.validate.sets.isl_text import NotAffine, condition, isl_text, pieces, sized, variables
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.expr.nodes import (
-    Axis, Const, Expr, Load, Op, Reduce, Var, children, free_vars, identity, rewrite, substitute,
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Reduce,
+    Var,
+    children,
+    free_vars,
+    identity,
+    rewrite,
+    substitute,
 )  # fmt: skip
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -69,7 +80,9 @@ def same_terms(
     if not values.keys() <= {*names} or any(not free_vars(e) <= known for e in at.values()):
         return Verdict("refuted", detail="the values are not those of the axes")
     body = substitute(old.body, at)
-    terms = Verdict("proved") if body == new.body else decide(body, new.body, (*given, *new.conditions), "everything", seed)
+    terms = (
+        Verdict("proved") if body == new.body else decide(body, new.body, (*given, *new.conditions), "everything", seed)
+    )
     pairs = _one_to_one(old, new, at, given) if terms.ok else terms
     return terms if pairs.status == "proved" and terms.status != "proved" else pairs
 
@@ -77,7 +90,7 @@ def same_terms(
 def same_results(
     before: Expr, after: Expr, values: Mapping[str, Expr], given: Sequence[Expr] = (), seed: int = 0
 ) -> Verdict:  # fmt: skip
-    """Whether ``after`` has the terms and the results of ``before``, over other axes of the result (module docstring)."""
+    """Whether ``after`` has the terms and results of ``before``, over other axes of the result (module docstring)."""
     inner = {a.name for e in (before, after) if isinstance(e, Reduce) for a in e.axes}
     places = {name: e for name, e in values.items() if isinstance(before, Reduce) and name not in inner}
     moved = frozenset[str]().union(*map(free_vars, places.values()))

@@ -79,7 +79,7 @@ def _counts(d: Def) -> tuple[Expr, ...] | None:
 def _total(d: Def, counts: Sequence[Expr]) -> Expr:
     """The sum ``d`` by the number of its points, 0 where there is none.
 
-    A large or infinite term, as ``1 / (y - 9)`` may be, meets the number of all points alone, and only if that is not 0.
+    A large or infinite term, as ``1 / (y - 9)`` may be, meets the number of all points alone, if that is not 0.
     """
     dtype = d.value.dtype
     numbers = [c if dtype is DType.I32 else Op("cast", (c,), dtype) for c in counts]

@@ -59,7 +59,9 @@ def _with_counts(c: Certificate, new: Callable[[Expr], Expr]) -> Certificate:
 
 _TAMPERED: dict[str, Callable[[Certificate], Certificate]] = {
     "count": lambda c: _with_counts(c, lambda e: calc("add", e, 1)),
-    "counts of other axes": lambda c: replace(c, bindings=tuple(zip("rs", (e for _, e in c.bindings[::-1]), strict=True))),
+    "counts of other axes": lambda c: replace(
+        c, bindings=tuple(zip("rs", (e for _, e in c.bindings[::-1]), strict=True))
+    ),
     "order": lambda c: replace(c, bindings=c.bindings[::-1]),
     "no count": lambda c: replace(c, bindings=c.bindings[:-1]),
     "result": lambda c: replace(c, after=calc("mul", c.after, 2.0)),

@@ -70,7 +70,7 @@ def _flat() -> Certificate:
 
 @cache
 def _made(name: str) -> tuple[Program, Program, Certificate]:
-    """The program before ``choose-terms``, ``split-residues`` or ``separate-phases``, that after it, and its certificate."""
+    """The program before and after a pass that chooses terms or moves results, and its certificate."""
     rule, text = (ChooseTerms, _CHOSEN[name]) if name in _CHOSEN else _PLACED[name]
     before = Simplify().apply(lower(load_text(_TENSORS + text)))
     after, (found,) = rule().derive(before)
