@@ -39,7 +39,8 @@ def chosen_for(m: Mutant, found: Sequence[reach.Reached], most: float = SECONDS)
     """The tests to run and their times, ``most`` seconds together.
 
     Of those that reach the statement, the ones in the file of its name come first, then those in the folder that
-    mirrors its own, then the others: one of each file after another, each time the one that takes the least.
+    mirrors its own, then the others, those first whose folder has more of this path: one of each file after another,
+    each time the one that takes the least.
 
     A statement outside of functions runs when its module is imported, which no test shows.  There, all tests that reach
     functions of the file count, or of the files that import it, and those of its name and of its folder.
@@ -55,7 +56,7 @@ def chosen_for(m: Mutant, found: Sequence[reach.Reached], most: float = SECONDS)
     taken, order = Counter[str](), list[tuple[tuple[int, int, float, str], reach.Reached]]()
     for r in sorted(near, key=lambda r: (r.seconds, r.test)):
         file = file_of(r.test)
-        distance = 0 if _subject(file) == name else 1 if str(PurePath(file).parent) == folder else 2
+        distance = 0 if _subject(file) == name else 1 + _apart(PurePath(file).parent, PurePath(folder))
         order.append(((distance, taken[file] if distance else 0, r.seconds, r.test), r))
         taken[file] += 1
     out, total = list[tuple[str, float]](), 0.0
@@ -64,6 +65,11 @@ def chosen_for(m: Mutant, found: Sequence[reach.Reached], most: float = SECONDS)
             out.append((r.test, r.seconds))
             total += r.seconds
     return out
+
+
+def _apart(folder: PurePath, other: PurePath) -> int:
+    """How many steps lead from ``other`` up to a folder that has ``folder``."""
+    return next(n for n, x in enumerate([other, *other.parents]) if folder.is_relative_to(x))
 
 
 def _users(file: str, reached: frozenset[str]) -> set[str]:

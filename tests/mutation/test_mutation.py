@@ -75,6 +75,27 @@ def test_tests_that_reach_the_statement_come_from_one_file_after_another() -> No
     ]  # fmt: skip
 
 
+def test_tests_of_the_same_room_come_before_those_of_others() -> None:
+    line = next(n for n, x in enumerate((ROOT / FILE).read_text().splitlines(), 1) if "def apply(" in x)
+    mutant = Mutant(FILE, line, "none", ("",), ("",), (line, line + 2))
+    names = [
+        "vr_tile/passes/inner/a.vr",
+        "vr_tile/passes/cse.vr",
+        "vr_tile/test_fuzz.py",
+        "scalar/a.scalar",
+        "cli/a.py",
+    ]
+    found = [reached(f"tests/{x}", 9.0 - n, line) for n, x in enumerate(names)]
+    expected = [
+        "vr_tile/passes/cse.vr",
+        "vr_tile/passes/inner/a.vr",
+        "vr_tile/test_fuzz.py",
+        "cli/a.py",
+        "scalar/a.scalar",
+    ]
+    assert [t.removeprefix("tests/") for t, _ in chosen_for(mutant, found)] == expected
+
+
 def test_a_constant_of_a_module_has_all_tests_of_its_file() -> None:
     """No test shows that it imports a module."""
     found = [

@@ -34,6 +34,8 @@ def misplaced(
         return f"the modules have no {c.subject}"
     if c.rule in ("rolling-update", "split-k-update", "distribute"):
         return unproved(c, after)
+    if c.rule in ("split-residues", "separate-phases", "flatten-positions", "count-terms", "choose-terms"):
+        return _moved(c, old, new, earlier)
     if c.rule not in ("narrow", "factor", "defer-roundings"):
         return ""
     ends = new.expressions.union(*(walk(o.before) for o in later))
@@ -43,6 +45,18 @@ def misplaced(
         restored = _Restored(earlier, old.places)
         parts = [restored.expression(part) for part in _elements(c.before)]
         missing = next((x for part in parts for x in (part, *_conjuncts(part)) if not restored.known(x, starts)), None)
+    return "" if missing is None else f"no statement contains {format_expr(missing)}"
+
+
+def _moved(c: Certificate, old: Parts, new: Parts, earlier: Sequence[Certificate]) -> str:
+    """Why a rewrite of the terms of ``c`` does not start from ``old``, or does not lead to ``new``; '' if it does.
+
+    A number of points stands in the readers of the sum, at their place; a chosen term may be in several definitions.
+    """
+    starts = old.expressions.union(*(walk(o.after) for o in earlier))
+    ends = new.expressions if c.rule not in ("count-terms", "choose-terms") else frozenset(_elements(c.after))
+    parts = [(part, starts) for part in _elements(c.before)] + [(part, ends) for part in _elements(c.after)]
+    missing = next((part for part, where in parts if part not in where), None)
     return "" if missing is None else f"no statement contains {format_expr(missing)}"
 
 

@@ -19,12 +19,20 @@ from dataclasses import replace
 from itertools import islice, permutations, product
 
 from nautilus.check.validate.identities import DOMAINS, decide
-from nautilus.check.validate.sets.same_terms import same_terms
+from nautilus.check.validate.sets.counts import counted_terms
+from nautilus.check.validate.sets.same_terms import same_results, same_terms
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Reduce, Var, rewrite, walk
 
-_OTHER_AXES = frozenset({"solve-equations", "flatten-positions"})  # the rules whose sides reduce the same terms
+# the rules whose sides reduce the same terms, at the same places, or at other ones too, and those that count them
+_OTHER_AXES = frozenset({"solve-equations", "flatten-positions", "choose-terms"})
+_OTHER_PLACES = frozenset({"split-residues", "separate-phases"})
+_SETS = {
+    **dict.fromkeys(_OTHER_AXES, same_terms),
+    **dict.fromkeys(_OTHER_PLACES, same_results),
+    "count-terms": counted_terms,
+}
 
 
 def check(c: Certificate, seed: int = 0) -> Verdict:
@@ -39,8 +47,8 @@ def check(c: Certificate, seed: int = 0) -> Verdict:
             if tried[-1].ok:
                 return tried[-1]
         return tried[0]
-    if c.rule in _OTHER_AXES:
-        found = same_terms(c.before, c.after, dict(c.bindings), c.conditions, seed)
+    if c.rule in _SETS:
+        found = _SETS[c.rule](c.before, c.after, dict(c.bindings), c.conditions, seed)
         return replace(found, detail="on the domain everything") if found.status == "proved" else found
     if c.rule == "defer-roundings":
         return _compare(replace(c, before=_permitted(c.before)), seed)

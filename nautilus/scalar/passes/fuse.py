@@ -163,7 +163,7 @@ def fuse_kernel(program: Program, plan: KernelPlan, defs: dict[str, Def], kept: 
         if listed[p][-1] == op:
             for q in (unified.get(o) for o in listed[p]):
                 if q.name in kept and last[q.name] == p and q.name in latest:
-                    body.extend(_copy_out(em, q, latest[q.name]))
+                    body.extend(_copy_out(em, q, latest[q.name], _redirect(unified, q, latest, em)))
     loops: tuple[Stmt, ...] = tuple(body)
     for name in reversed(grid):
         hi = extent_expr(unified.extents[name])
@@ -222,8 +222,10 @@ def _nest(em: _Emitter, d: Def, local: str | None, rule: _Rule) -> tuple[Stmt, .
     return em.loops(d.par, Kind.PAR, body)
 
 
-def _copy_out(em: _Emitter, d: Def, local: str) -> tuple[Stmt, ...]:
+def _copy_out(em: _Emitter, d: Def, local: str, rule: _Rule) -> tuple[Stmt, ...]:
+    """Stores of what ``local`` has of ``d``, at the places that ``d`` defines."""
     here = Load(local, tuple(Var(a.name) for a in em.inner(d.par)), d.buffer.dtype, d.span)
     compute = d.buffer.dtype.compute
     value = here if compute is d.buffer.dtype else Op("cast", (here,), compute, d.span)
-    return em.loops(d.par, Kind.PAR, (Store(d.name, d.index, value, None, d.span),))
+    guard = None if d.is_reduction or d.guard is None else rewrite(d.guard, rule)
+    return em.loops(d.par, Kind.PAR, (Store(d.name, d.index, value, guard, d.span),))

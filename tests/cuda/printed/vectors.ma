@@ -98,3 +98,21 @@ module s target sm_80 {
 ; CHECK-NEXT: z[1] = x[2];
 ; CHECK-NEXT: z[2] = x[1];
 ; CHECK-NEXT: z[3] = x[3];
+
+; CASE: bounds on the position along one axis have a term for the registers along the other one
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module t target sm_90a {
+  output Y: i32[64, 32]
+  param w: i32 <= 1000
+  kernel k grid 1 warps 4 min_blocks 1 {
+    layout #i_j = reg(j:2x1, i:2x8, j:4x8) lane(j:4x2, i:8x1) warp(i:4x16)
+    %m = index j - i < w and (j < 20 or j + 3 * i > w) split : bool[i: 64, j: 32] #i_j
+    %one = const 1 : i32[i: 64, j: 32] #i_j
+    %two = const 2 : i32[i: 64, j: 32] #i_j
+    %y = select %m, %one, %two : i32[i: 64, j: 32] #i_j
+    st.global Y[i, j], %y vec 2
+  }
+}
+; CHECK: const bool m_ = ((r % 2) + (r / 4) * 8 <= m_most + ((r / 2) % 2) * 8)
+; CHECK-SAME: ((r % 2) + (r / 4) * 8 >= m_least + -3 * (((r / 2) % 2) * 8))

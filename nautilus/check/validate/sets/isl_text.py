@@ -121,6 +121,8 @@ def isl_text(e: Expr) -> str:
             return f"floor({isl_text(a)} / {int(n)})"
         case Op(op="mod", args=(a, Const(value=n))) if n > 0:
             return f"({isl_text(a)} mod {int(n)})"
+        case Op(op="cast", args=(a,)) if a.dtype.is_int and e.dtype.is_int and e.dtype.bits >= a.dtype.bits:
+            return isl_text(a)
         case Op(op="min" | "max" as op, args=(a, b)):
             return f"{op}({isl_text(a)}, {isl_text(b)})"
     raise NotAffine("an index is not affine")

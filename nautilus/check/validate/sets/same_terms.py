@@ -7,33 +7,56 @@ terms before.  isl decides the second part.  Where no axis is left, the only ter
 under a condition that says that there is none.
 
 A condition that isl knows nothing of, as one that reads memory, has to stand on both sides, at these values: what is
-one to one without it is so with it.  Sides of the same terms are equal for all numbers, inf and NaN included.
+one to one without it is so with it.  A value that reads memory, as the index that a condition equates with an element,
+is any number, which is the same on both sides: its place is that of the term on either side.  Sides of the same terms
+are equal for all numbers, inf and NaN included.
+
+A result may have other axes too, as a quotient and a remainder in the place of a position.  The values then include
+those of the axes of the result before, and map the new axes one to one to all positions before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from nautilus.check.validate.identities import decide
 from nautilus.check.validate.sets.index_sets import INSTALL, conjuncts
 from nautilus.check.validate.sets.isl_text import NotAffine, condition, isl_text, pieces, sized, variables
 from nautilus.check.validate.verdict import Verdict
-from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Reduce, Var, free_vars, identity, substitute
+from nautilus.core.expr.nodes import (
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Reduce,
+    Var,
+    children,
+    free_vars,
+    identity,
+    rewrite,
+    substitute,
+)  # fmt: skip
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """The terms of a reduction: one for each point of ``axes`` at which all ``conditions`` hold."""
+    """The terms of a reduction: one for each point of ``axes`` at which all ``conditions`` hold.
+
+    ``numbers``: elements of memory, of which each may be any number.
+    """
 
     axes: tuple[Axis, ...]
     conditions: tuple[Expr, ...]
     body: Expr
+    numbers: tuple[Axis, ...] = ()
 
     @staticmethod
     def of(e: Reduce) -> _Terms:
-        return _Terms(e.axes, tuple(conjuncts(e.cond)), e.body)
+        return _Terms(e.axes, _conditions(e.cond), e.body)
 
     @property
     def ranges(self) -> list[Expr]:
@@ -57,9 +80,50 @@ def same_terms(
     if not values.keys() <= {*names} or any(not free_vars(e) <= known for e in at.values()):
         return Verdict("refuted", detail="the values are not those of the axes")
     body = substitute(old.body, at)
-    terms = Verdict("proved") if body == new.body else decide(body, new.body, new.conditions, "everything", seed)
+    terms = (
+        Verdict("proved") if body == new.body else decide(body, new.body, (*given, *new.conditions), "everything", seed)
+    )
     pairs = _one_to_one(old, new, at, given) if terms.ok else terms
     return terms if pairs.status == "proved" and terms.status != "proved" else pairs
+
+
+def same_results(
+    before: Expr, after: Expr, values: Mapping[str, Expr], given: Sequence[Expr] = (), seed: int = 0
+) -> Verdict:  # fmt: skip
+    """Whether ``after`` has the terms and results of ``before``, over other axes of the result (module docstring)."""
+    inner = {a.name for e in (before, after) if isinstance(e, Reduce) for a in e.axes}
+    places = {name: e for name, e in values.items() if isinstance(before, Reduce) and name not in inner}
+    moved = frozenset[str]().union(*map(free_vars, places.values()))
+    if moved & (inner | places.keys()):
+        return Verdict("refuted", detail="the place of a result depends on its terms")
+    there = [substitute(c, places) for c in given]
+    found = _all_places(places, moved, given, there)
+    if found.status != "proved" or not isinstance(before, Reduce):
+        return found
+    cond = None if before.cond is None else substitute(before.cond, places)
+    at = replace(before, cond=cond, body=substitute(before.body, places))
+    return same_terms(at, after, {n: e for n, e in values.items() if n not in places}, there, seed)
+
+
+def _all_places(
+    places: Mapping[str, Expr], moved: frozenset[str], given: Sequence[Expr], there: Sequence[Expr]
+) -> Verdict:  # fmt: skip
+    """Whether ``places`` are those of all results, once each; ``there``: what is ``given``, at these places."""
+    try:
+        import islpy
+    except ImportError:
+        return Verdict("not decided", detail=INSTALL)
+    free = sorted({n for e in (*there, *places.values()) for n in free_vars(e)} - moved - places.keys())
+    mine, theirs = [*places], sorted(moved)
+    before = [e for e in given if not free_vars(e) & moved]
+    try:
+        left = sized(islpy.Set, before, f"{variables([*free, *mine])} : {_all(before)}")
+        relation = sized(islpy.Map, there, _relation(free, theirs, [*places.values()], _all(there)))
+    except NotAffine as error:
+        return Verdict("not decided", detail=str(error))
+    if not relation.is_injective() or not relation.range().is_equal(left):
+        return Verdict("refuted", detail="the places are not those of all results, once each")
+    return Verdict("proved", 1)
 
 
 def _terms(e: Expr, old: Reduce) -> _Terms | None:
@@ -68,8 +132,22 @@ def _terms(e: Expr, old: Reduce) -> _Terms | None:
         case Reduce():
             return _Terms.of(e) if e.op == old.op else None
         case Op(op="select", args=(c, value, none)) if none == identity(old.op, old.dtype):
-            return _Terms((), tuple(conjuncts(c)), value)
+            return _Terms((), _conditions(c), value)
     return _Terms((), (), e)
+
+
+def _conditions(e: Expr | None) -> tuple[Expr, ...]:
+    """The parts of a condition that must all hold; one may be asked only where another one holds."""
+    found = conjuncts(e)
+    return tuple(
+        x
+        for c in found
+        for x in (
+            (*_conditions(c.args[0]), *_conditions(c.args[1]))
+            if isinstance(c, Op) and c.op == "select" and c.args[2] == Const(False, DType.BOOL)
+            else (c,)
+        )
+    )
 
 
 def _one_to_one(old: _Terms, new: _Terms, at: Mapping[str, Expr], given: Sequence[Expr]) -> Verdict:
@@ -78,19 +156,23 @@ def _one_to_one(old: _Terms, new: _Terms, at: Mapping[str, Expr], given: Sequenc
         import islpy
     except ImportError:
         return Verdict("not decided", detail=INSTALL)
+    old, new, at = _with_numbers(old, new, at)
     opaque = {e: substitute(e, at) for e in old.conditions if not _is_affine(e)}
     if any(e not in new.conditions for e in opaque.values()):
         return Verdict("not decided", detail="a condition that isl knows nothing of has changed")
     before = [*old.ranges, *(e for e in old.conditions if e not in opaque), *given]
     after = [*new.ranges, *(e for e in new.conditions if e not in opaque.values()), *given]
-    mine, theirs = ([a.name for a in side.axes] for side in (old, new))
+    mine, theirs = ([a.name for a in (*side.axes, *side.numbers)] for side in (old, new))
     values = [at[name] for name in mine]
     free = sorted({n for e in (*before, *after, *values) for n in free_vars(e)} - {*mine} - {*theirs})
     try:
         left = sized(islpy.Set, before, f"{variables([*free, *mine])} : {_all(before)}")
         relation = sized(islpy.Map, [*after, *values], _relation(free, theirs, values, _all(after)))
+        beyond = sized(islpy.Set, [], f"{variables([*free, *theirs])} : {_beyond(new.numbers)}")
     except NotAffine as error:
         return Verdict("not decided", detail=str(error))
+    if not relation.domain().intersect(beyond).is_empty():
+        return Verdict("not decided", detail="a value may be beyond 32 bits")
     found = relation.range()
     if left.is_empty() and found.is_empty():
         return Verdict("not decided", detail="there is no term")
@@ -101,6 +183,44 @@ def _one_to_one(old: _Terms, new: _Terms, at: Mapping[str, Expr], given: Sequenc
         what, where = ("lost", lost) if extra.is_empty() else ("new", extra)
         return Verdict("refuted", detail=f"a term is {what}: {where.sample_point()}")
     return Verdict("proved", 1)
+
+
+def _with_numbers(old: _Terms, new: _Terms, at: Mapping[str, Expr]) -> tuple[_Terms, _Terms, Mapping[str, Expr]]:
+    """Both sides, and the values, with an axis for each element of memory that a value reads at one place on both.
+
+    A conversion to 32 bits is left out, so that the elements have to be integers of 32 bits.
+    """
+    reads = {ld for e in at.values() for ld in _reads(e) if substitute(ld, at) == ld}
+    names = {ld: f"element {n}" for n, ld in enumerate(sorted(reads, key=repr))}
+
+    def named(e: Expr) -> Expr:
+        return rewrite(e, rule)
+
+    def rule(n: Expr) -> Expr | None:
+        if isinstance(n, Load) and n in names:
+            return Var(names[n], n.dtype)
+        if isinstance(n, Op) and n.op == "cast" and n.dtype is DType.I32 and isinstance(n.args[0], Var):
+            return n.args[0] if n.args[0].name in names.values() else None
+        return None
+
+    numbers = tuple(Axis(x, 1) for x in names.values())
+    sides = [replace(s, numbers=numbers, conditions=tuple(map(named, s.conditions))) for s in (old, new)]
+    return sides[0], sides[1], {**{n: named(e) for n, e in at.items()}, **{x: Var(x) for x in names.values()}}
+
+
+def _beyond(numbers: Sequence[Axis]) -> str:
+    """The condition that one of ``numbers`` has no 32 bits, in the syntax of isl."""
+    names = [isl_text(Var(a.name)) for a in numbers]
+    return " or ".join(f"{x} < {-(1 << 31)} or {x} >= {1 << 31}" for x in names) or "false"
+
+
+def _reads(e: Expr) -> Iterator[Load]:
+    """The elements in ``e`` that are in no index of another one."""
+    if isinstance(e, Load):
+        yield e
+    else:
+        for c in children(e):
+            yield from _reads(c)
 
 
 def _is_affine(e: Expr) -> bool:

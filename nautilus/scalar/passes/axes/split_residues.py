@@ -28,13 +28,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
+from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Reduce, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.expr.products import matrix_product, strip_conversions
 from nautilus.core.index.congruences import Congruence, Residues, congruence, solved
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import TRUE, simplify
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, size
@@ -44,20 +46,45 @@ from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, k
 
 
 @dataclass(frozen=True, slots=True)
-class SplitResidues:
+class SplitResidues(CertifyingPass[Program]):
     """Split the axes of every reduction whose condition is a congruence (module docstring)."""
 
     name = "split-residues"
 
-    def apply(self, program: Program) -> Program:
-        """The program with fewer terms; the same object where no condition is a congruence."""
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program with fewer terms, and a certificate for each reduction; the same object where no condition is a
+        congruence.
+        """
         defs = find_defs(program)
         found: dict[str, Split] = {}
         for name, d in defs.items():
             made = _restricted(d, defs) or following(d, found)
             if made is not None:
                 found[name] = made
-        return Simplify().apply(rewritten(program, found)) if found else program
+        return with_certificates(self.name, program, found)
+
+
+def with_certificates(
+    rule: str, program: Program, found: Mapping[str, Split]
+) -> tuple[Program, tuple[Certificate, ...]]:  # fmt: skip
+    """``program`` with the definitions of ``found``, and a certificate of ``rule`` for each reduction among them."""
+    if not found:
+        return program, ()
+    made, names = _rewritten(program, found)
+    made = Simplify().apply(made)
+    old, new = find_defs(program), find_defs(made)
+    sums = ((old[name], new[names.get(name, name)], split) for name, split in found.items() if split.d.is_reduction)
+    return made, tuple(_certificate(rule, d, terms, split) for d, terms, split in sums)
+
+
+def _certificate(rule: str, d: Def, terms: Def, split: Split) -> Certificate:
+    """The terms and the results of ``d`` are those of ``terms``, the reduction that ``split`` has become."""
+    before, after = (Reduce(x.op or "", x.red, x.guard, x.value, x.value.dtype, d.span) for x in (d, terms))
+    axes = dict.fromkeys((*d.par, *split.d.par))
+    given = tuple(c for a in axes for c in within(Var(a.name), a.extent))
+    values = (*((c.axis, c.position) for c in split.cuts), *split.terms)
+    proof = "each element has a place of its own along the new axes, and its terms are the same"
+    return Certificate(rule, d.name, before, after, values, given, (), proof, d.span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +100,20 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Definition ``d`` over its new axes, stored at ``d.at`` as far as that is inside of the buffer."""
+    """Definition ``d`` over its new axes, stored at ``d.at`` as far as that is inside of the buffer.
+
+    ``terms``: the positions of its terms along the reduced axes that it had, where they have changed.
+    """
 
     d: Def
     cuts: tuple[Cut, ...] = ()
+    terms: tuple[tuple[str, Expr], ...] = ()
+
+    def moved(self, axis: str, position: Expr) -> tuple[tuple[str, Expr], ...]:
+        """``terms`` with ``position`` in the place of the reduced ``axis``."""
+        known = tuple((name, substitute(e, {axis: position})) for name, e in self.terms)
+        made = axis in frozenset[str]().union(*(free_vars(e) for _, e in self.terms))
+        return known if made else (*known, (axis, position))
 
     @property
     def inside(self) -> tuple[Expr, ...]:
@@ -136,7 +173,7 @@ def _applied(split: Split, condition: Expr, form: Congruence, fixed: set[str]) -
         guard=_guard([substitute(c, env) for c in rest], has_term),
         at=tuple(substitute(e, {cut.axis: cut.position}) for e in d.index),
     )
-    return Split(new, (*split.cuts, cut))
+    return Split(new, (*split.cuts, cut), split.moved(reduced.name, env[reduced.name]))
 
 
 def _guard(rest: Sequence[Expr], has_term: Expr | None) -> Expr | None:
@@ -165,7 +202,8 @@ def _fixed_residue(split: Split, red: Axis, rest: Sequence[Expr], first: int, n:
     env = {red.name: calc("add", calc("mul", Var(axis.name), n), first)}
     guard = conjunction(substitute(c, env) for c in rest)
     axes = tuple(axis if x.name == red.name else x for x in d.red)
-    return replace(split, d=replace(d, red=axes, value=substitute(d.value, env), guard=guard))
+    made = replace(d, red=axes, value=substitute(d.value, env), guard=guard)
+    return replace(split, d=made, terms=split.moved(red.name, env[red.name]))
 
 
 def _cut(d: Def, axis: Axis, residues: Residues) -> tuple[Cut, Expr, tuple[Expr, Expr]]:
@@ -250,8 +288,8 @@ def _read_along(ld: Load, split: Split | None) -> list[tuple[str, Cut]]:
 # -- the program after it -----------------------------------------------------------------------------
 
 
-def rewritten(program: Program, found: Mapping[str, Split]) -> Program:
-    """``program`` with the definitions of ``found``, and a temp for every reduction that is ragged."""
+def _rewritten(program: Program, found: Mapping[str, Split]) -> tuple[Program, Mapping[str, str]]:
+    """``program`` with the definitions of ``found``, and a temp for every reduction that is ragged, with its name."""
     shapes = {b.name: b.shape for b in program.buffers}
     temps: dict[str, Buffer] = {}
     for name, split in found.items():
@@ -263,7 +301,8 @@ def rewritten(program: Program, found: Mapping[str, Split]) -> Program:
             )
     made = {name: _definitions(split, found, temps, shapes) for name, split in found.items()}
     kernels = (x for k in program.kernels for x in (map(kernel_of, made[k.name]) if k.name in made else (k,)))
-    return replace(program, buffers=(*program.buffers, *temps.values()), kernels=tuple(kernels))
+    made = replace(program, buffers=(*program.buffers, *temps.values()), kernels=tuple(kernels))
+    return made, {name: temp.name for name, temp in temps.items()}
 
 
 def _definitions(

@@ -22,37 +22,38 @@ from dataclasses import replace
 from fractions import Fraction
 from math import gcd, lcm
 
+from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Var, children, free_vars, loads, substitute
 from nautilus.core.index.linear import linear
 from nautilus.core.index.sizes import blocks
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size, slides
 from nautilus.scalar.ir import Program
-from nautilus.scalar.passes.axes.split_residues import Cut, Split, following, rewritten
-from nautilus.scalar.passes.simplify import Simplify
+from nautilus.scalar.passes.axes.split_residues import Cut, Split, following, with_certificates
 from nautilus.scalar.rewriting import find_defs, fresh_name
 
 MOST = 8  # phases: each has results of its own in a thread
 
 
 @dataclass(frozen=True, slots=True)
-class SeparatePhases:
+class SeparatePhases(CertifyingPass[Program]):
     """The pass ``separate-phases``, which has no options."""
 
     name = "separate-phases"
 
-    def apply(self, program: Program) -> Program:
-        """The program with phases; the same object where no sum has any."""
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program with phases, and a certificate for each sum; the same object where no sum has any."""
         found: dict[str, Split] = {}
         for name, d in find_defs(program).items():
             phases = _phases(d)
             made = _split(program, d, *phases) if phases is not None else following(d, found)
             if made is not None:
                 found[name] = made
-        return Simplify().apply(rewritten(program, found)) if found else program
+        return with_certificates(self.name, program, found)
 
 
 def _phases(d: Def) -> tuple[Axis, int] | None:

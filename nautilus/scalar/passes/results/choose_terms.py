@@ -34,12 +34,14 @@ from functools import reduce
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
+from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.conditions import all_conjuncts, conjunction, short_circuit
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, identity, loads, rewrite, substitute
 from nautilus.core.expr.products import matrix_product, strip_lossless_conversions
 from nautilus.core.index.sizes import Extent, at_most, nominal
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.text.expressions import format_expr
@@ -59,7 +61,7 @@ FEW = 32  # rows of a product whose time is that of reading the matrices
 
 
 @dataclass(frozen=True, slots=True)
-class ChooseTerms:
+class ChooseTerms(CertifyingPass[Program]):
     """Compute the only term of each such reduction.
 
     ``spec``: the Spec, whose promises say which segments are disjoint.
@@ -69,21 +71,24 @@ class ChooseTerms:
 
     name = "choose-terms"
 
-    def apply(self, program: Program) -> Program:
-        """The program with terms in the place of sums; the same object where there are none."""
-        left = [k.name for k in program.kernels]
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program with terms in the place of sums, and a certificate for each element of memory that chooses one;
+        the same object where there are none.
+        """
+        left, certificates = [k.name for k in program.kernels], list[Certificate]()
         while left:
             made = _rewritten(program, left[0], self.spec)
             if made is None:
                 left = left[1:]
                 continue
             known = {k.name for k in program.kernels}
-            left = [*(k.name for k in made.kernels if k.name not in known), *left]
-            program = Dead().apply(made)
-        return program
+            left = [*(k.name for k in made[0].kernels if k.name not in known), *left]
+            program = Dead().apply(made[0])
+            certificates += made[1]
+        return program, tuple(certificates)
 
 
-def _rewritten(program: Program, name: str, spec: Promises | None) -> Program | None:
+def _rewritten(program: Program, name: str, spec: Promises | None) -> tuple[Program, tuple[Certificate, ...]] | None:
     """``program`` with one index less in the reduction ``name``; None where that has no such index."""
     defs = find_defs(program)
     d = defs.get(name)
@@ -92,11 +97,23 @@ def _rewritten(program: Program, name: str, spec: Promises | None) -> Program | 
     for a in d.red:
         key = _key(d, a, {b.name: b.shape for b in program.buffers})
         if key is not None and at_most(a.extent) >= LEAST and _reads_at(program, d, a, key.asked, defs) is not None:
-            return put_defs(program, name, _term(program, d, a, key, defs))
+            return put_defs(program, name, _term(program, d, a, key, defs)), (_certificate(d, a, key),)
     found = _segments(program, d, defs)
     if found is None or not are_disjoint(found[1], defs, spec):
         return None
-    return put_defs(program, name, _segment(program, d, found[0], defs))
+    return put_defs(program, name, _segment(program, d, found[0], defs)), ()
+
+
+def _certificate(d: Def, a: Axis, k: _Key) -> Certificate:
+    """The terms of ``d`` are those at the index ``k`` along ``a``."""
+    assert d.op is not None
+    at = {a.name: k.index}
+    rest, inside, value = tuple(x for x in d.red if x is not a), k.inside(a, at), substitute(d.value, at)
+    before = Reduce(d.op, d.red, d.guard, d.value, d.value.dtype, d.span)
+    after = Reduce(d.op, rest, inside, value, value.dtype, d.span) if rest else _or_identity(d, inside, value)
+    given = tuple(c for x in d.par for c in within(Var(x.name), x.extent))
+    proof = f"one value of {a.name} at most is {format_expr(k.key)}"
+    return Certificate(ChooseTerms.name, d.name, before, after, ((a.name, k.index),), given, (), proof, d.span)
 
 
 def _segments(program: Program, d: Def, defs: Mapping[str, Def]) -> tuple[Axis, Ends] | None:
@@ -144,6 +161,11 @@ class _Key:
     key: Expr
     before: tuple[Expr, ...]
     after: tuple[Expr, ...]
+
+    @property
+    def index(self) -> Expr:
+        """The element as an index."""
+        return self.key if self.key.dtype is DType.I32 else Op("cast", (self.key,), DType.I32)
 
     @property
     def asked(self) -> frozenset[str]:
@@ -256,7 +278,7 @@ def _is_at_axes(ld: Load, d: Def, defs: Mapping[str, Def]) -> bool:
 
 def _term(program: Program, d: Def, a: Axis, k: _Key, defs: Mapping[str, Def]) -> tuple[Def, ...]:
     """``d`` for the index ``k`` alone, after the products that it reads there."""
-    at = {a.name: k.key if k.key.dtype is DType.I32 else Op("cast", (k.key,), DType.I32)}
+    at = {a.name: k.index}
     inside = k.inside(a, at)
     exists = replace(k, before=(), after=()).inside(a, at)
     rest = tuple(x for x in d.red if x is not a)

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
+from nautilus.check.certificates.places import misplaced
 from nautilus.check.certificates.rules import check
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, rewrite
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
+from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.axes.split_residues import SplitResidues
 from nautilus.scalar.passes.positions.flatten_positions import FlattenPositions
+from nautilus.scalar.passes.positions.separate_phases import SeparatePhases
 from nautilus.scalar.passes.positions.solve_equations import SolveEquations
+from nautilus.scalar.passes.results.choose_terms import ChooseTerms
 from nautilus.scalar.passes.simplify import Simplify
 
 _TENSORS = """
 dim N = runtime <= 4096
 input A: f32[5, 7], B: f32[3], ok: bool[7], X: f32[1030], Y: f32[1030], long: f32[N]
+input at: i32[5], two: i32[5, 2], far: i64[5]
 """
 _SOLVED = {
     "step": "output O: f32[4]\nO[i: 4] = sum[k: 5, j: 3 | k - i == 2 * j and ok[i]](A[k, i] * B[j])",
@@ -28,6 +35,24 @@ _SOLVED = {
     "one": "output O: f32[5]\nO[i: 5] = sum[j: 7 | 2 * j == i and j > 0](A[i, j])",
     "diagonal": "output O: f32[5]\nO[i: 5] = prod[j: 7 | j == i](A[i, j])",
     "runtime": "output O: f32[9]\nO[i: 9] = sum[n, j: 3 | n == i + j](long[n] * B[j])",
+}
+_CHOSEN = {
+    "one": "output O: f32[5]\nO[i: 5] = sum[j: 7 | at[i] == j and ok[j]](A[i, j])",
+    "wide": "output O: f32[5]\nO[i: 5] = max[j: 7 | j == far[i]](A[i, j])",
+    "pairs": "output O: f32[5]\nO[i: 5] = sum[k: 2, j: 7 | two[i, k] == j](A[i, j] * B[k])",
+}
+_PLACED = {
+    "stride": (
+        SplitResidues,
+        "output O: f32[5, 31]\nO[c: 5, p: 31] = sum[r: 3 | (p + 1 - 2 * r) % 5 == 0 and 0 <= p + 1 - 2 * r]"
+        "(B[r] * A[c, (p + 1 - 2 * r) // 5])",
+    ),
+    "plane": (
+        SplitResidues,
+        "output O: f32[8, 9]\nO[p: 8, q: 9] = max[r: 2, s: 3 | (p + r) % 2 == 1 and (q - s) % 3 == 0 and q >= s]"
+        "(B[r] * A[(p + r) // 2, (q - s) // 3])",
+    ),
+    "phases": (SeparatePhases, "output O: f32[61]\nO[n: 61] = sum[t: 8](Y[3 * t + 2 * n % 3] * X[2 * n // 3 + t])"),
 }
 _FLAT = "output O: f32[3]\nO[r: 3] = sum[x: 1027](X[x + r] * Y[x])"
 
@@ -41,6 +66,23 @@ def _solved(name: str) -> Certificate:
 def _flat() -> Certificate:
     (found,) = FlattenPositions().derive(lower(load_text(_TENSORS + _FLAT)))[1]
     return found
+
+
+@cache
+def _made(name: str) -> tuple[Program, Program, Certificate]:
+    """The program before and after a pass that chooses terms or moves results, and its certificate."""
+    rule, text = (ChooseTerms, _CHOSEN[name]) if name in _CHOSEN else _PLACED[name]
+    before = Simplify().apply(lower(load_text(_TENSORS + text)))
+    after, (found,) = rule().derive(before)
+    return before, after, found
+
+
+@pytest.mark.parametrize("name", [*_CHOSEN, *_PLACED])
+def test_chosen_terms_and_other_places(name: str) -> None:
+    before, after, found = _made(name)
+    assert (check(found).status, misplaced(found, before, after)) == ("proved", "")
+    other = _made("wide" if name == "one" else "one")
+    assert misplaced(found, other[0], after) and (name in _CHOSEN or misplaced(found, before, other[1]))
 
 
 @pytest.mark.parametrize("name", _SOLVED)
@@ -131,3 +173,46 @@ def test_a_condition_in_memory_stays() -> None:
     )
     found = check(replace(good, after=swapped))
     assert (found.status, found.detail) == ("not decided", "a condition that isl knows nothing of has changed")
+
+
+def _position(c: Certificate, new: Callable[[Expr], Expr]) -> Certificate:
+    """``c`` with another value for its first axis."""
+    (name, e), *others = c.bindings
+    return replace(c, bindings=((name, new(e)), *others))
+
+
+_PLACES: dict[str, Callable[[Certificate], Certificate]] = {
+    "element": _TAMPERED["element"],
+    "condition": lambda c: replace(c, after=_loosened(c.after)),
+    "extent": lambda c: replace(c, before=_longer(c.before)),
+    "congruence": lambda c: replace(c, before=_without_condition(c.before)),
+    "beside": lambda c: _position(c, lambda e: calc("add", e, 1)),
+    "twice": lambda c: _position(c, lambda e: calc("mul", calc("floordiv", e, 2), 2)),
+    "of a term": lambda c: _position(c, lambda e: calc("add", e, Var("r"))),
+    "no place": lambda c: replace(c, bindings=c.bindings[1:]),
+    "no term": lambda c: replace(c, bindings=c.bindings[:-1]),
+    "given": lambda c: replace(c, conditions=()),
+    "fewer results": lambda c: replace(c, conditions=c.conditions[:-1]),
+    "combiner": lambda c: replace(c, before=replace(c.before, op="min") if isinstance(c.before, Reduce) else c.before),
+}
+
+
+@pytest.mark.parametrize("how", _PLACES)
+def test_no_tampered_place_is_proved(how: str) -> None:
+    good = _made("stride")[2]
+    bad = _PLACES[how](good)
+    assert bad != good
+    assert not check(bad).ok
+
+
+@pytest.mark.parametrize("how", ["element", "no condition", "value", "no value", "strange axis", "equation"])
+@pytest.mark.parametrize("name", ["one", "pairs"])
+def test_no_tampered_choice_is_proved(name: str, how: str) -> None:
+    assert not check(_TAMPERED[how](_made(name)[2])).ok
+
+
+def test_an_index_of_64_bits_is_one_of_32() -> None:
+    """Where nothing says that it is in the range, a conversion may give another index."""
+    good = _made("wide")[2]
+    found = check(replace(good, after=_without_condition(good.after)))
+    assert found.status != "proved"
