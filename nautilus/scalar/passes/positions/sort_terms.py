@@ -16,14 +16,14 @@ Each element then reduces its own segment, which writes it once and reads each t
 
     O[e, d] = sum[p | start[e] <= p < start[e + 1]](X[row[p], d])
 
-``C`` is the length of a chunk of rows: longer chunks compare more keys, shorter ones have more counts.  Where that takes
+``C`` is the length of a chunk of rows: longer chunks compare more keys, shorter ones have more counts.  Where it takes
 less time, rows are sorted by one digit after the other, the lowest first (a radix sort): the counts of a chunk are then
 those of the values of a digit, and come from words of the bits of digits (``rewriting.orders.ranks``), without atomic
 operations.  A row without an element has a key behind all others, and what is left of a key moves with its row::
 
-    code[t]    = key[t]  if 0 <= key[t] < E  else E         ;    total[e] = sum[t | code[t] == e](1)
-    digit_1[t] = code[t] % B                                ;    row_1[p] = sum[t | place_1[t] == p](code[t] // B * R + t)
-    digit_2[t] = row_1[t] // R % B                          ;    row_2[p] = sum[t | place_2[t] == p](row_1[t] % R)
+    code[t]    = key[t]  if 0 <= key[t] < E  else E      ;    total[e] = sum[t | code[t] == e](1)
+    digit_1[t] = code[t] % B                             ;    row_1[p] = sum[t | place_1[t] == p](code[t] // B * R + t)
+    digit_2[t] = row_1[t] // R % B                       ;    row_2[p] = sum[t | place_2[t] == p](row_1[t] % R)
 
 Keys may depend on several reduced axes, whose rows are numbered; other conditions stay where they are.  The keys of
 several axes of the result are the digits of one, which is stored, and which is -1 where one of them is outside of its
