@@ -44,7 +44,9 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
     "nautilus.scalar.passes.windows.nest_windows": {"SHARE": 1e30},
     "nautilus.scalar.passes.windows.join_shifts": {"SHARE": 1e30, "LAUNCH": 0},
     "nautilus.scalar.passes.positions.expand_gathers": {"ROWS": 1},
-    "nautilus.scalar.passes.positions.sort_terms": {"GAIN": 1e30, "CHUNKS": (4, 16)},
+    "nautilus.scalar.passes.positions.sort_terms": {
+        "GAIN": 1e30, "CHUNKS": (4, 16), "MASKED_CHUNKS": (32, 64), "KERNELS": 0, "CODES": 0, "MOVED": 0,
+    },
     "nautilus.scalar.passes.positions.invert_reads": {"RUN": 8},
     "nautilus.scalar.passes.results.order_temps": {"AGAIN": 1},
     "nautilus.scalar.passes.windows.order_operands": {"AGAIN": 2, "GAIN": 1e30, "WHOLE": 2},
@@ -63,7 +65,7 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
     "nautilus.scalar.passes.results.unroll_reductions": {"GAIN": 0, "SMALL": 0},
     "nautilus.scalar.passes.matrices.multiply_conditions": {"LEAST": 1, "SIDE": 2},
     "nautilus.scalar.passes.axes.scatter": {"RUN": 8, "MEET": 1, "FEWEST": 2, "MANY": 1, "EACH": 1},
-    "nautilus.ma_tile.passes.grid.block_scatters": {"TERMS": 0.1, "BLOCKS": 1, "limits": lambda _: _Small()},
+    "nautilus.ma_tile.passes.grid.block_scatters": {"TERMS": 1, "BLOCKS": 1, "limits": lambda _: _Small()},
     "nautilus.ma_tile.passes.steps.stage_steps": {"LEAST": 16},
 }  # fmt: skip
 

@@ -142,7 +142,7 @@ def copies(elements: Mapping[str, int], bytes_of: Mapping[str, int], terms: int)
     A copy is filled and combined at the end too, so that a block has :data:`TERMS` terms for each of its elements.
     """
     size = sum(n * bytes_of[name] for name, n in elements.items())
-    filled = int(terms / (TERMS * max(elements.values())))
+    filled = terms // (TERMS * max(elements.values()))
     return max(1, floor_pow2(min(WARP, COPIED_BYTES // size, filled)))
 
 

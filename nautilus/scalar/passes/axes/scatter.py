@@ -22,9 +22,9 @@ A sum of f32 is not.  It becomes one of integers, relative to the largest term o
 each term.  Where the largest term is inf or NaN, the scale is 0, and ``O_fixed`` counts inf, -inf and NaN instead,
 which decide the result.
 
-The largest of terms ``exp(x - M[e])`` is ``exp(M[e] - M[e])`` where ``M[e]`` is the largest ``x`` of the same terms,
-because ``exp`` is monotone: no scatter looks for it (:func:`largest_of`).  It is NaN where ``M[e]`` is not finite, and
-so for an element without terms, of which ``O_fixed`` counts none.
+The largest of terms ``exp(x - M[e])``, or ``exp(x - M[Index[t]])``, is ``exp(M[e] - M[e])`` where ``M[e]`` is the
+largest ``x`` of the same terms, because ``exp`` is monotone: no scatter looks for it (:func:`largest_of`).  It is NaN
+where ``M[e]`` is not finite, and so for an element without terms, of which ``O_fixed`` counts none.
 
 A condition (``any``, ``all``) is the maximum or the minimum of integers that are 0 or 1.  A sum of equal terms is their
 number times one of them.
@@ -100,7 +100,7 @@ class Scatter:
             found = None if d is None else scattered(program, d)
             if d is None or found is None:
                 raise ScheduleError(f"scatters: {name!r} is no reduction with a key")
-            program = _rewritten(program, d, found, largest_of(d, given))
+            program = _rewritten(program, d, found, largest_of(d, given, found.at))
         return Simplify().apply(program) if names else program
 
 
@@ -148,15 +148,18 @@ def _bits(d: Def) -> int | None:
     return found if found >= _LEAST else None
 
 
-def largest_of(d: Def, defs: Mapping[str, Def]) -> Expr | None:
-    """The largest term of the sum ``d`` of exponentials relative to the largest of their arguments; None for others."""
+def largest_of(d: Def, defs: Mapping[str, Def], at: tuple[Expr, ...] = ()) -> Expr | None:
+    """The largest term of the sum ``d`` of exponentials relative to the largest of their arguments; None for others.
+
+    ``at``: the element of a term by its keys, which is that of the result where the condition of ``d`` holds.
+    """
     match d.value:
         case Op(op="exp", args=(Op(op="sub", args=(x, Load() as read)),)) if d.op == "sum" and read.buffer in defs:
             of = defs[read.buffer]
         case _:
             return None
     own, alike = tuple(Var(a.name) for a in d.par), [a.extent for a in of.axes] == [a.extent for a in d.axes]
-    if of.op != "max" or of.at is not None or read.index != own or not alike or len(of.par) != len(d.par):
+    if of.op != "max" or of.at is not None or read.index not in (own, at) or not alike or len(of.par) != len(d.par):
         return None
     if not (of.buffer.dtype is DType.F32 is x.dtype is d.buffer.dtype):
         return None
@@ -164,7 +167,8 @@ def largest_of(d: Def, defs: Mapping[str, Def]) -> Expr | None:
     guard = None if of.guard is None else substitute(of.guard, names)
     if guard != d.guard or substitute(of.value, names) != x:
         return None
-    return make("exp", make("sub", read, read))
+    largest = replace(read, index=own)
+    return make("exp", make("sub", largest, largest))
 
 
 def _at_most_one(e: Expr) -> Expr:

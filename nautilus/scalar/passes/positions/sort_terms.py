@@ -16,13 +16,14 @@ Each element then reduces its own segment, which writes it once and reads each t
 
     O[e, d] = sum[p | start[e] <= p < start[e + 1]](X[row[p], d])
 
-``C`` is the length of a chunk of rows: longer chunks compare more keys, shorter ones have more counts.  Of many keys,
-rows are sorted by one digit after the other, the lowest first (a radix sort), where that takes less time: the counts of
-a chunk are then those of the values of a digit.  A row without an element has a key behind all others::
+``C`` is the length of a chunk of rows: longer chunks compare more keys, shorter ones have more counts.  Where it takes
+less time, rows are sorted by one digit after the other, the lowest first (a radix sort): the counts of a chunk are then
+those of the values of a digit, and come from words of the bits of digits (``rewriting.orders.ranks``), without atomic
+operations.  A row without an element has a key behind all others, and what is left of a key moves with its row::
 
-    code[t]    = key[t]  if 0 <= key[t] < E  else E         ;    total[e] = sum[t | code[t] == e](1)
-    digit_1[p] = code[p] % B                                ;    row_1[p] = sum[t | place_1[t] == p](t)
-    digit_2[p] = code[row_1[p]] // B % B                    ;    row_2[p] = sum[x | place_2[x] == p](row_1[x])
+    code[t]    = key[t]  if 0 <= key[t] < E  else E      ;    total[e] = sum[t | code[t] == e](1)
+    digit_1[t] = code[t] % B                             ;    row_1[p] = sum[t | place_1[t] == p](code[t] // B * R + t)
+    digit_2[t] = row_1[t] // R % B                       ;    row_2[p] = sum[t | place_2[t] == p](row_1[t] % R)
 
 Keys may depend on several reduced axes, whose rows are numbered; other conditions stay where they are.  The keys of
 several axes of the result are the digits of one, which is stored, and which is -1 where one of them is outside of its
@@ -41,15 +42,14 @@ Sizes have to be known.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
-from functools import partial, reduce
+from dataclasses import replace
+from functools import partial
 from math import prod
 
-from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer, within
-from nautilus.core.expr.conditions import all_conjuncts, conjunction, short_circuit
+from nautilus.core.expr.conditions import all_conjuncts, conjunction
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, loads, substitute
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import unused
@@ -60,13 +60,17 @@ from nautilus.scalar.analysis.ranges.keys import Keyed, key_of, keyed
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.scatter import arranged, fits_in_blocks, in_one_pass, is_scattered, scattered
 from nautilus.scalar.passes.simplify import Simplify
-from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting import find_defs, put_defs
+from nautilus.scalar.rewriting.orders.ranks import WORD, Codes, Comparisons, Masks, Names, converted, read_of
 from nautilus.targets.memory_rates import LAUNCH
 
 CHUNKS = 64, 4096  # lengths of a chunk of rows: powers of two
-KERNELS = 11  # of an order
+MASKED_CHUNKS = 256, 4096  # of words, so that their sums are no short expressions, which readers would repeat
+KERNELS, KERNELS_OF_KEYS = 8, 11  # of an order by one digit, and by whole keys
+ONES = 6  # operations that count the bits of a word
+MASKED = 7e-8  # microseconds of an operation on a word for one row (estimate)
 COMPARED = 3.3e-7  # microseconds of the comparison of two keys: ten instructions of a lane (estimate for an H200)
-COUNTED = 6e-6  # microseconds of a count, which is written, scattered into, and summed twice: 20 bytes (estimate)
+COUNTED = 6e-6  # microseconds of a count, which is written, and summed twice: up to 20 bytes (estimate)
 #: microseconds of the two atomic operations of a term: 16.8M elements of the gradient of an embedding take 158 us on an
 #: H200; those of graph attention, which are computed for each operation and meet more often, take 2.4e-5 and 4.3e-5
 TERM = 9.3e-6
@@ -74,7 +78,7 @@ TERM = 9.3e-6
 #: elements of that gradient take 209 us
 RESULT = 6.5e-6
 DIGITS = 3  # of a key, at most
-MOVED = 2e-5  # microseconds of the digit of a row and of its place: 80 bytes, half of which are sectors (estimate)
+MOVED = 1.6e-5  # microseconds of the bits of a row and of its place, half of which are sectors (estimate)
 CODES = 5  # kernels of the codes, and of the rows of each element
 GAIN = 0.8  # the order takes less than this share of the time of the scatter: keys may meet more or less often
 _ORDERED = ("sum", "prod")  # combiners that every order rounds in another way
@@ -152,30 +156,37 @@ class _Sortable:
 
     @property
     def digits(self) -> int:
-        """The digits of a key by which rows are sorted one after the other; 1: by the whole key."""
-        return min(range(1, DIGITS + 1), key=lambda n: self.seconds_by(n) * (1 if n > 1 else GAIN))
+        """The digits of a key by which rows are sorted one after the other; 0: whole keys are compared."""
+        return min(range(DIGITS + 1), key=self.seconds_by)
 
     def values(self, digits: int) -> int:
-        """The values of one of ``digits`` digits of a key: a power of two, or all of one digit."""
-        if digits == 1:
+        """The values of one of ``digits`` digits of a key: a power of two; of whole keys: all."""
+        if not digits:
             return self.elements
         return next(1 << k for k in range(1, 32) if (1 << (k * digits)) > self.elements)
 
-    def chunk(self, values: int) -> int:
-        """Rows of a chunk: the power of two with the least time of counts of ``values`` and of comparisons."""
-        shortest, longest = CHUNKS
+    def chunk(self, digits: int) -> int:
+        """Rows of a chunk: the power of two with the least time."""
+        shortest, longest = MASKED_CHUNKS if digits else CHUNKS
         lengths = (shortest << k for k in range((longest // shortest).bit_length()))
-        return min(lengths, key=lambda n: self.seconds_of(n, values))
+        return min(lengths, key=lambda n: self.seconds_of(n, digits))
 
-    def seconds_of(self, chunk: int, values: int) -> float:
-        """Microseconds of the counts of ``values`` and the comparisons with chunks of ``chunk`` rows."""
-        return self.number * chunk * COMPARED + -(-self.number // chunk) * values * COUNTED
+    def seconds_of(self, chunk: int, digits: int) -> float:
+        """Microseconds of the counts of one of ``digits`` digits, and of the ranks in chunks of ``chunk`` rows."""
+        values = self.values(digits)
+        counts = -(-self.number // chunk) * values * COUNTED
+        if not digits:
+            return counts + self.number * chunk * COMPARED
+        words = (chunk + values) / WORD  # of the rows before a row, and of the counts of a chunk for each of its rows
+        return counts + self.number * words * (values.bit_length() + ONES) * MASKED
 
     def seconds_by(self, digits: int) -> float:
         """Microseconds of an order by ``digits`` digits."""
-        values = self.values(digits)
-        each = KERNELS * LAUNCH + self.seconds_of(self.chunk(values), values)
-        return each if digits == 1 else digits * (each + self.number * MOVED) + CODES * LAUNCH
+        ranks = self.seconds_of(self.chunk(digits), digits)
+        if digits == 0:
+            return KERNELS_OF_KEYS * LAUNCH + ranks + self.number * MOVED
+        each = KERNELS * LAUNCH + ranks
+        return digits * (each + self.number * MOVED) + (CODES * LAUNCH if digits > 1 else 0)
 
     def at(self, place: Expr) -> dict[str, Expr]:
         """The axes of the row with number ``place``."""
@@ -227,7 +238,7 @@ def _one_key(axes: Sequence[Axis], keys: Sequence[Expr]) -> Expr:
         c for a, key in zip(axes, keys, strict=True) for c in within(key, Const(size(a) or 0, key.dtype))
     )
     assert inside is not None
-    return make("select", inside, _numbered(axes, [_cast(key, DType.I32) for key in keys]), integer(-1))
+    return make("select", inside, _numbered(axes, [converted(key, DType.I32) for key in keys]), integer(-1))
 
 
 def _numbered(axes: Sequence[Axis], place: Sequence[Expr]) -> Expr:
@@ -283,7 +294,7 @@ def _of_ends(d: Def, s: _Sortable) -> Callable[[Expr, Expr], Expr] | None:
         case "any", Const(value=True):
             return lambda start, end: calc("lt", start, end)
         case "sum", Const(value=1, dtype=DType.I32 | DType.F32 as dtype):
-            return lambda start, end: _cast(calc("sub", end, start), dtype)
+            return lambda start, end: converted(calc("sub", end, start), dtype)
     return None
 
 
@@ -294,127 +305,45 @@ def _order(program: Program, d: Def, s: _Sortable, made: list[Def]) -> _Order:
     stored: Def | None = None
     rows, places = Axis(r, number), Axis(p, number)
     elements = Axis(e, s.elements + 1)  # of the last one, all ends are behind the rows
-    named, whole = _Names(program, d, made), s.key.dtype
+    named, whole = Names(program, d, made), s.key.dtype
 
     def key(place: Expr) -> Expr:
-        return substitute(s.key, s.at(place)) if stored is None else _read(stored, place)
+        return substitute(s.key, s.at(place)) if stored is None else read_of(stored, place)
 
     def row_of(placed: Def, value: Expr) -> Def:
-        return named("row", (places,), value, rows, calc("eq", _read(placed, Var(r)), Var(p)))
+        return named("row", (places,), value, rows, calc("eq", read_of(placed, Var(r)), Var(p)))
 
     def start_of(total: Def) -> Def:
         before = Axis(x, elements.extent)
-        return named("start", (elements,), _read(total, Var(x)), before, calc("lt", Var(x), Var(e)))
+        return named("start", (elements,), read_of(total, Var(x)), before, calc("lt", Var(x), Var(e)))
 
     if len(s.keyed) > 1:
         stored = named("key", (rows,), key(Var(r)))
     valid = conjunction(within(key(Var(r)), Const(s.elements, whole)))
     assert valid is not None
-    if digits == 1:
-        ranks = _Ranks(named, rows, elements, s.chunk(s.elements), key, whole)
+    if digits == 0:
+        ranks = Comparisons(named, rows, elements, s.chunk(0), key, whole)
         start, earlier = start_of(ranks.total()), ranks.earlier()
-        known = calc("min", calc("max", _cast(key(Var(r)), DType.I32), 0), s.elements - 1)
+        known = calc("min", calc("max", converted(key(Var(r)), DType.I32), 0), s.elements - 1)
         place = make("select", valid, ranks.place(start, earlier, known), integer(number))
         return _Order(start.name, row_of(named("place", (rows,), place), Var(r)).name)
-    code = named("code", (rows,), make("select", valid, _cast(key(Var(r)), DType.I32), integer(s.elements)))
-    values = s.values(digits)
-    row: Expr = Var(r)
-    for n in range(digits):
-        value = calc("mod", calc("floordiv", _read(code, row), values**n), values)
-        digit = named("digit", (rows,), value)
-        every = Axis(e, values)
-        ranks = _Ranks(named, rows, every, s.chunk(values), partial(_read, digit), DType.I32)
+    coded = make("select", valid, converted(key(Var(r)), DType.I32), integer(s.elements))
+    far = any(loads(i) for x in loads(key(Var(r))) for i in x.index)
+    code = named("code", (rows,), coded) if far else None
+
+    def code_of(place: Expr) -> Expr:
+        return substitute(coded, {r: place}) if code is None else read_of(code, place)
+
+    values, left = s.values(digits), Codes(code_of, Var(r), s.elements + 1, number)
+    while left.count > 1:
+        every = Axis(e, min(values, left.count))
+        ranks = Masks(named, rows, every, s.chunk(digits), partial(left.digit, values), DType.I32)
         earlier = ranks.earlier()
-        total = calc("add", *(_read(of, integer(ranks.last), Var(x)) for of in (earlier, ranks.count)))
-        begin = named("first", (every,), total, Axis(x, values), calc("lt", Var(x), Var(e)))
-        placed = named("place", (rows,), ranks.place(begin, earlier, _read(digit, Var(r))))
-        last = row_of(placed, row)
-        row = _read(last, Var(r))
-    start = start_of(named("total", (elements,), one, rows, calc("eq", _read(code, Var(r)), Var(e))))
-    return _Order(start.name, last.name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """Makes definitions of integers of an order of the terms of ``d``, which join ``made``."""
-
-    program: Program
-    d: Def
-    made: list[Def]
-
-    def __call__(
-        self, what: str, par: Sequence[Axis], value: Expr, red: Axis | None = None, guard: Expr | None = None
-    ) -> Def:
-        name = fresh_name(self.program, f"{self.d.name}_{what}", [m.name for m in self.made])
-        buffer = Buffer(name, DType.I32, tuple(a.extent for a in par), Space.TEMP, self.d.span)
-        reduced = ((red,), "sum") if red is not None else ((), None)
-        self.made.append(Def(name, buffer, tuple(par), reduced[0], reduced[1], value, guard, self.d.span))
-        return self.made[-1]
-
-
-@dataclass(slots=True)
-class _Ranks:
-    """Counts of the values of a ``key`` of ``rows``, for each chunk of ``length`` rows and each of ``elements``."""
-
-    named: _Names
-    rows: Axis
-    elements: Axis
-    length: int
-    key: Callable[[Expr], Expr]
-    dtype: DType
-    count: Def = field(init=False)
-
-    def __post_init__(self) -> None:
-        q, v, number = self.chunks.name, self.inside.name, size(self.rows) or 0
-        place = calc("add", calc("mul", Var(q), self.length), Var(v))
-        there: Expr = make("eq", self.key(place), _cast(Var(self.elements.name), self.dtype))
-        there = there if number % self.length == 0 else short_circuit(calc("lt", place, number), there)
-        self.count = self.named("count", (self.chunks, self.elements), integer(1), self.inside, there)
-
-    @property
-    def chunks(self) -> Axis:
-        """The axis that numbers the chunks."""
-        return Axis(self._axis("q"), -(-(size(self.rows) or 0) // self.length))
-
-    @property
-    def last(self) -> int:
-        """The last chunk."""
-        return (size(self.chunks) or 1) - 1
-
-    @property
-    def inside(self) -> Axis:
-        """The axis of the rows of a chunk."""
-        return Axis(self._axis("v"), self.length)
-
-    def _axis(self, name: str) -> str:
-        return unused(name, [a.name for a in self.named.d.axes], first=2)
-
-    def total(self) -> Def:
-        """The rows of each element."""
-        read = _read(self.count, Var(self.chunks.name), Var(self.elements.name))
-        return self.named("total", (self.elements,), read, self.chunks)
-
-    def earlier(self) -> Def:
-        """The rows of each element in the chunks before a chunk."""
-        q, x = self.chunks, Axis(self._axis("x"), self.chunks.extent)
-        counted = _read(self.count, Var(x.name), Var(self.elements.name))
-        return self.named("earlier", (q, self.elements), counted, x, calc("lt", Var(x.name), Var(q.name)))
-
-    def place(self, start: Def, earlier: Def, known: Expr) -> Expr:
-        """The place of a row of element ``known``, of which the first one has place ``start``."""
-        r, v = self.rows.name, self.inside.name
-        first = calc("mul", calc("floordiv", Var(r), self.length), self.length)
-        nearer = calc("lt", Var(v), calc("mod", Var(r), self.length))
-        alike = make("eq", self.key(calc("add", first, Var(v))), self.key(Var(r)))
-        before = self.named("before", (self.rows,), integer(1), self.inside, short_circuit(nearer, alike))
-        chunk = calc("floordiv", Var(r), self.length)
-        sums = (_read(start, known), _read(earlier, chunk, known), _read(before, Var(r)))
-        return reduce(lambda a, b: calc("add", a, b), sums)
-
-
-def _read(of: Def, *index: Expr) -> Expr:
-    return Load(of.name, index, DType.I32, of.span)
-
-
-def _cast(e: Expr, dtype: DType) -> Expr:
-    return e if e.dtype is dtype else make("cast", e, dtype=dtype)
+        total = calc("add", *(read_of(of, integer(ranks.last), Var(x)) for of in (earlier, ranks.count)))
+        begin = named("first", (every,), total, Axis(x, every.extent), calc("lt", Var(x), Var(e)))
+        placed = named("place", (rows,), ranks.place(begin, earlier, ranks.key(Var(r))))
+        left = left.moved(values, lambda value, placed=placed: row_of(placed, value))
+    if digits == 1:
+        return _Order(begin.name, left.name)
+    start = start_of(named("total", (elements,), one, rows, calc("eq", code_of(Var(r)), Var(e))))
+    return _Order(start.name, left.name)

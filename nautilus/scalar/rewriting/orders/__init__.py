@@ -1,0 +1,1 @@
+"""Orders of rows by keys in memory, for ``sort-terms``."""
