@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, walk
 from nautilus.core.index.sizes import Extent
-from nautilus.core.index.sizes import Extent as AnyExtent
 from nautilus.frontend.spec import Definition, Spec, Tensor
 
 #: operator -> (symbol, precedence of the whole, of the left side, of the right side); loosest is 0.
@@ -52,7 +51,7 @@ def _tensor(t: Tensor) -> str:
     return text if t.strides is None else text + _strided(t.strides)
 
 
-def _strided(strides: tuple[AnyExtent, ...]) -> str:
+def _strided(strides: tuple[Extent, ...]) -> str:
     """The axes whose strides are given at launch, by number."""
     given = [n for n, s in enumerate(strides) if isinstance(s, Param)]
     if len(given) == len(strides):

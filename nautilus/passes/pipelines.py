@@ -256,8 +256,8 @@ MA_TILE = Stage(
         *_passes(_MA_TILE, "finalise.approximate:Approximate", whole=True),
     ),
     verify="nautilus.ma_tile.verify.module:verify",
-    format="nautilus.ma_tile.text.printer:format",
-    parse="nautilus.ma_tile.text.printer:parse",
+    format="nautilus.ma_tile.text:format",
+    parse="nautilus.ma_tile.text:parse",
     plain_is_final=True,
     by_kernel=True,
 )

@@ -14,7 +14,7 @@ from nautilus.cli.main import main
 from nautilus.core.errors import MissingToolError, ToolchainError
 from nautilus.core.fallbacks import SMALLER
 from nautilus.driver import Request, Result, build_cubin, compile_file
-from nautilus.ma_tile.text.printer import format as format_memory
+from nautilus.ma_tile.text import format as format_memory
 from nautilus.runtime import nvrtc
 from tests.endtoend.collection.warpgroups import ATTENTION
 

@@ -21,7 +21,7 @@ from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.values import Slot
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 from nautilus.targets.memory_rates import OUTSIDE
 
 ARCH = "sm_90a"

@@ -6,7 +6,7 @@ import pytest
 
 from nautilus.cost.model import estimate
 from nautilus.cost.work import count
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 
 #: 64 blocks add up 8192 rows of a matrix, each 64 columns of it, in steps of 8 vectors a thread
 COLUMNS = """module columns target sm_90a {

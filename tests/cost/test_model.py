@@ -20,7 +20,7 @@ from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import ForOp, walk_ops
 from nautilus.ma_tile.passes.mma.load_ahead import LoadAhead
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 from nautilus.scalar.ir import Program
 from nautilus.targets.rates import machine
 from nautilus.tune.space.schedules import defaults, examine

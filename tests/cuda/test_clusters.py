@@ -17,7 +17,7 @@ from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import TmaLoad, walk_ops
 from nautilus.ma_tile.passes.finalise.initialise_mbarriers import InitialiseMbarriers
 from nautilus.ma_tile.passes.mma.async_mma import AsyncMma
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import compile_cuda
 from tests.endtoend.collection.decode import Decode, compilation, schedule

@@ -14,8 +14,8 @@ from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.analysis.consumers import consumer_warps, has_warpgroups
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import walk_ops
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.runtime.nvrtc import build, compile_cuda
 from tests.endtoend.collection.decode import Decode, compilation, schedule
 from tests.ma_tile.programs.combined import PAIR, apart, edited, joined

@@ -14,8 +14,8 @@ from nautilus.cuda.emit import emit_module
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.module import lower
 from nautilus.driver import Request, compile_file
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.runtime.nvrtc import compile_cuda
 from tests.cuda.test_shipped import unused
 from tests.ir_files import cases_in, input_of

@@ -12,7 +12,7 @@ from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.finalise.initialise_mbarriers import InitialiseMbarriers
 from nautilus.ma_tile.passes.finalise.limit_unrolling import LimitUnrolling
 from nautilus.ma_tile.passes.finalise.request_registers import RequestRegisters
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import compile_cuda
 from tests.cuda.test_shipped import unused

@@ -19,7 +19,7 @@ from nautilus.cuda.host.launcher import plan_bytes
 from nautilus.cuda.tensor_maps import Copy, _MapAxis, _step, copy_of, kernel_maps
 from nautilus.ma_tile.analysis.digits import Digit
 from nautilus.ma_tile.ir.ops import MemModule, TmaLoad, walk_ops
-from nautilus.ma_tile.text.printer import format, parse
+from nautilus.ma_tile.text import format, parse
 
 
 def loads(shape: str, stage: str, *indices: str, dtype: str = "f16", swizzle: int = 128) -> MemModule:

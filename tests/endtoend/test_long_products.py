@@ -8,7 +8,7 @@ from nautilus.core.expr.nodes import Reduce
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.interp import product_factors
 from nautilus.frontend.semantics.check import load_text
-from nautilus.ma_tile.text.printer import format as ma_format
+from nautilus.ma_tile.text import format as ma_format
 
 SPEC = """
 dim M = 4, N = 8

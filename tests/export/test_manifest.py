@@ -15,7 +15,7 @@ from nautilus.api.signature import variant_of
 from nautilus.cli.main import main
 from nautilus.driver import Request, Result, compile_checked
 from nautilus.export.manifest import condition, manifest
-from nautilus.ma_tile.text import printer
+from nautilus.ma_tile import text as ma_text
 from nautilus.runtime.execute import plan_of
 
 ROOT = Path(__file__).parents[2]
@@ -183,8 +183,8 @@ def test_blocks_beyond_a_size_in_device_memory_leave_at_once() -> None:
     text = "dim T = device <= 4096, N = 64\ninput X: f16[T, N]\noutput Y: f16[T, N]\nY[t, n] = X[t, n] + 1\n"
     result = compile_checked(Request(Path("k.naut"), "sm_90a", text=text))
     module = result.modules["ma-tile"]
-    text = printer.format(module)
-    assert "param T: i32 <= 4096 device" in text and printer.parse(text).params == module.params
+    text = ma_text.format(module)
+    assert "param T: i32 <= 4096 device" in text and ma_text.parse(text).params == module.params
     lines = result.cuda.splitlines()
     at = next(n for n, line in enumerate(lines) if "T_now = " in line)
     assert "if (blockIdx.x >= " in lines[at + 1] and lines[at + 1].endswith("return;")

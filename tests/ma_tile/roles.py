@@ -8,8 +8,8 @@ from typing import Any
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, WarpgroupPlan
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import MemModule, RolesOp
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import format_ops, parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import format_ops, parse
 from nautilus.ma_tile.verify.module import verify
 from tests.shipped import ROOT
 

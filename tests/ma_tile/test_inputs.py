@@ -9,8 +9,8 @@ import pytest
 
 from nautilus.core.schedule import WarpPlan
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from tests.ma_tile.lowering.support import pipelined
 from tests.ma_tile.programs import plain
 from tests.ma_tile.programs.combined import ALIKE, PAIR

@@ -19,7 +19,7 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WgWait
 from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.ir.ops import Frag, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, SharedStore
-from nautilus.ma_tile.text.printer import format_op
+from nautilus.ma_tile.text import format_op
 
 #: fields that a compiler or a cache may use and that order nothing
 HINTS = frozenset({"volatile", "stream", "unroll", "ahead"})

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PATH = ROOT / "nautilus" / "README.md"
 PAGE = PATH.read_text(encoding="utf-8")
 _MARKED = re.compile(r"<!-- grammar: (?P<module>[\w.:]+) -->\n```text\n(?P<text>.*?)```\n<!-- end -->", re.DOTALL)
-TEXTS = ("scalar.text", "vr_tile.text", "ma_tile.text.printer")
+TEXTS = ("scalar.text", "vr_tile.text", "ma_tile.text")
 GRAMMARS = {m["module"]: m["text"] for m in _MARKED.finditer(PAGE)}
 
 

@@ -57,7 +57,7 @@ from nautilus.ma_tile.ir.tile_scheduler import (
 )
 from nautilus.ma_tile.ir.traverse import buffers_of
 from nautilus.ma_tile.ir.values import MA
-from nautilus.ma_tile.text.printer import format_op
+from nautilus.ma_tile.text import format_op
 
 
 class BlockRun:

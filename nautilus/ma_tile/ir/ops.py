@@ -4,7 +4,7 @@ All threads of a role execute every op, in order.  A fragment value is a physica
 shared buffer is a range of bytes at an offset.  Synchronisation is explicit: a copy has arrived only after a wait,
 and only barriers order threads.
 
-The grammar derives from the declarations of the ops: ``ma_tile.text.printer.grammar``.
+The grammar derives from the declarations of the ops: ``ma_tile.text.grammar``.
 
 Meaning.
 

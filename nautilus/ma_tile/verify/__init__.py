@@ -7,7 +7,7 @@ from typing import NoReturn
 from nautilus.core.errors import VerifyError
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.ma_tile.ir.ops import MemOp
-from nautilus.ma_tile.text.printer import format_op
+from nautilus.ma_tile.text import format_op
 
 LEVEL = "ma-tile"
 

@@ -46,7 +46,7 @@ from nautilus.ma_tile.ir.tile_scheduler import (
     TileSchedulerOp,
 )
 from nautilus.ma_tile.ir.traverse import stored
-from nautilus.ma_tile.text.printer import format_op
+from nautilus.ma_tile.text import format_op
 from nautilus.ma_tile.verify import LEVEL, reject
 from nautilus.ma_tile.verify.cluster import check_cluster, check_packed, check_spread, check_team
 from nautilus.ma_tile.verify.layout import cover_fault, is_projection, layout_fault

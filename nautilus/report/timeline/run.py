@@ -33,7 +33,7 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir import tile_scheduler as ts
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents, GridWait
 from nautilus.ma_tile.ir.traverse import defined, reads
-from nautilus.ma_tile.text.printer import format_op
+from nautilus.ma_tile.text import format_op
 from nautilus.report.timeline.each_op import work_of_ops
 from nautilus.report.timeline.slices import Slice, Timeline
 from nautilus.report.timeline.units import Durations, Units, durations

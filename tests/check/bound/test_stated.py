@@ -24,7 +24,7 @@ from nautilus.driver import Request, compile_file
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
-from nautilus.ma_tile.text.printer import format as ma_format
+from nautilus.ma_tile.text import format as ma_format
 from nautilus.passes.pipelines import SCALAR
 
 HEAD = "dim M = 512, N = 512, K = 512\n"

@@ -17,7 +17,7 @@ from nautilus.core.text.modules import BUFFERS, PARAMS, TextForm
 from nautilus.core.text.tokens import IRParseError
 from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
-from nautilus.ma_tile.text import printer as ma_text
+from nautilus.ma_tile import text as ma_text
 from nautilus.vr_tile import text as vr_text
 
 TEXT = """\

@@ -10,7 +10,7 @@ from nautilus.core.types import DType
 from nautilus.cuda.host.choice import Choice
 from nautilus.cuda.host.launcher import PLAN_HEAD, plan_bytes
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 
 WHOLE = parse("module m target sm_80 {\n  input X: f32[4]\n  temp T: f32[4]\n  output Y: f32[4]\n}\n")
 

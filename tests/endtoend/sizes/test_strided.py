@@ -15,7 +15,7 @@ from nautilus.driver import Request, compile_file
 from nautilus.frontend.printer import format_spec
 from nautilus.frontend.semantics.check import load_text
 from nautilus.ma_tile.interp.module import run_module
-from nautilus.ma_tile.text.printer import format, parse
+from nautilus.ma_tile.text import format, parse
 from nautilus.passes.compilation import Result
 from nautilus.runtime.execute import plan_of
 from tests.endtoend.sizes.test_runtime_sizes import wrong

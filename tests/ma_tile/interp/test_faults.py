@@ -26,7 +26,7 @@ from nautilus.ma_tile.ir.ops import (
     SharedLoad,
     SharedStore,
 )
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 from tests.ma_tile import faults as f
 from tests.ma_tile.interp.test_module import chained_inputs, chained_reference
 from tests.ma_tile.programs import plain as p

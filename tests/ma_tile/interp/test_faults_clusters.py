@@ -9,8 +9,8 @@ import pytest
 
 from nautilus.ma_tile.interp.module import InterpError, run_module
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from tests.ma_tile.faults import assert_found
 from tests.ma_tile.programs.combined import (
     ALIKE,

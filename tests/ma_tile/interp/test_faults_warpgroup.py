@@ -11,7 +11,7 @@ from nautilus.ma_tile.interp.module import InterpError, run_module
 from nautilus.ma_tile.ir.async_ops import MatrixStore, TmaLoad, TmaStore
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MemModule, MmaOp
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 from tests.ma_tile import faults as f
 from tests.ma_tile.faults import assert_found
 from tests.ma_tile.interp.test_warpgroup import CASES

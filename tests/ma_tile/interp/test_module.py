@@ -9,8 +9,8 @@ import pytest
 
 from nautilus.ma_tile.interp.module import run_block, run_module
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.text.printer import format as to_text
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as to_text
+from nautilus.ma_tile.text import parse
 from tests.ma_tile.programs import plain as p
 
 

@@ -12,7 +12,7 @@ from nautilus.ma_tile.interp.state.sync import Actor, Barriers
 from nautilus.ma_tile.interp.state.values import Fault, spread
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 
 GAPS = """
 module gaps target sm_80 {

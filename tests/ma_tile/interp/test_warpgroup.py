@@ -10,7 +10,7 @@ import pytest
 
 from nautilus.ma_tile.interp.module import run_block, run_module
 from nautilus.ma_tile.interp.tile_scheduler import fixed, split
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.ma_tile.programs import plain as p
 from tests.ma_tile.programs import warpgroup as w

@@ -10,7 +10,7 @@ from nautilus.ma_tile.interp.module import InterpError, run_module
 from nautilus.ma_tile.ir.instruction_tables import a_layout, b_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.text.printer import format, parse
+from nautilus.ma_tile.text import format, parse
 from nautilus.ma_tile.verify.module import verify
 
 INSTR = "m16n8k16.f16"

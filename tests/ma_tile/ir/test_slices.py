@@ -10,8 +10,8 @@ from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.instruction_tables import wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode, same_threads, slice_registers
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 
 WHOLE, PART = wg_acc_layout("i", "j", 128, 128), wg_acc_layout("i", "j", 128, 32)

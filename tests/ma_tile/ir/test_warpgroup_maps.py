@@ -12,7 +12,7 @@ from nautilus.ma_tile.interp.wgmma import a_matrix, c_matrix, c_registers, engin
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.values import Smem
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 
 RNG = np.random.default_rng(0)

@@ -16,8 +16,8 @@ from nautilus.ma_tile.passes.copies.prefetch_fragments import PrefetchFragments
 from nautilus.ma_tile.passes.finalise.allocate_shared import AllocateShared
 from nautilus.ma_tile.passes.finalise.dead_fragments import DeadFragments
 from nautilus.ma_tile.passes.finalise.synchronize import Synchronize
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse as ma_parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse as ma_parse
 from nautilus.ma_tile.verify.module import verify as ma_verify
 from nautilus.vr_tile import interp as vr_interp
 from nautilus.vr_tile.ir import TileModule

@@ -11,8 +11,8 @@ from nautilus.core.errors import VerifyError
 from nautilus.core.schedule import WarpPlan
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.interp import module as ma_interp
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse as ma_parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse as ma_parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.vr_tile.ir import TileModule
 from nautilus.vr_tile.passes.parts.decompose_operands import DecomposeOperands

@@ -18,7 +18,7 @@ from nautilus.ma_tile.passes.copies.prefetch_fragments import PrefetchFragments
 from nautilus.ma_tile.passes.finalise.allocate_shared import AllocateShared, live_ranges
 from nautilus.ma_tile.passes.finalise.dead_fragments import DeadFragments
 from nautilus.ma_tile.passes.finalise.synchronize import Synchronize
-from nautilus.ma_tile.text.printer import format as ma_format
+from nautilus.ma_tile.text import format as ma_format
 from tests.ma_tile.lowering.support import agree, compiled, count, in_order, lowered, plan, tile
 from tests.ma_tile.programs.tiles import attention, matmul
 

@@ -13,8 +13,8 @@ from nautilus.ma_tile.lowering.consumers import split_axis
 from nautilus.ma_tile.lowering.lower import lower_raw
 from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
 from nautilus.ma_tile.passes.finalise.allocate_shared import AllocateShared
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse as ma_parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse as ma_parse
 from nautilus.ma_tile.verify.module import verify as ma_verify
 from nautilus.vr_tile.ir import DotOp, StoreOp, TileModule, walk_ops
 from nautilus.vr_tile.text import parse as vr_parse

@@ -17,7 +17,7 @@ from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.analysis.access import shifted_width
 from nautilus.ma_tile.ir.ops import GlobalLoad, MemModule, walk_ops
-from nautilus.ma_tile.text.printer import format, parse
+from nautilus.ma_tile.text import format, parse
 from nautilus.ma_tile.verify.module import verify
 
 X, Y = Var("x"), Var("y")

@@ -13,7 +13,7 @@ from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.lowering.lower import lower_raw
 from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
 from nautilus.ma_tile.passes.finalise.allocate_shared import AllocateShared
-from nautilus.ma_tile.text.printer import format as ma_format
+from nautilus.ma_tile.text import format as ma_format
 from tests.ma_tile.lowering.support import agree, in_order, lowered, plan, tile
 from tests.ma_tile.programs.tiles import matmul
 

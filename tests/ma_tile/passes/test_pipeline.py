@@ -17,8 +17,8 @@ from nautilus.ma_tile.passes.finalise.synchronize import Synchronize
 from nautilus.ma_tile.passes.grid.persistent_grid import PersistentGrid
 from nautilus.ma_tile.passes.mma.async_mma import AsyncMma
 from nautilus.ma_tile.passes.mma.ping_pong import PingPong
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.ma_tile.programs.kernels import chained, product
 from tests.ma_tile.roles import schedule

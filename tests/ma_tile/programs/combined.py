@@ -13,8 +13,8 @@ from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, WarpPlan
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.grid.combine_in_block import CombineInBlock
 from nautilus.ma_tile.passes.grid.combine_in_cluster import CombineInCluster
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.passes.pipelines import MA_TILE
 from tests.core.schedule.engines import warp_of

@@ -21,7 +21,7 @@ from nautilus.ma_tile.passes.mma.async_mma import AsyncMma
 from nautilus.ma_tile.passes.mma.ping_pong import PingPong
 from nautilus.ma_tile.passes.mma.pipeline_mma import PipelineMma
 from nautilus.ma_tile.passes.mma.zero_accumulators import ZeroAccumulators
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.ma_tile.roles import schedule
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from nautilus.ma_tile.ir.instruction_tables import wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 
 
 def product(m: int = 256, n: int = 64, k: int = 192, consumers: int = 2, out: str = "f16", cols: int = 64) -> MemModule:

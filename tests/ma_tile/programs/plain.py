@@ -6,7 +6,7 @@ import numpy as np
 
 from nautilus.ma_tile.ir.instruction_tables import a_layout, acc_layout
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 
 COPY = """
 module copy target sm_80 {

@@ -8,8 +8,8 @@ from nautilus.ma_tile.ir.instruction_tables import wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.copies.specialise_warps import SpecialiseWarps
 from nautilus.ma_tile.passes.mma.pipeline_mma import PipelineMma
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from tests.ma_tile.roles import schedule
 
 _S = wg_acc_layout("i", "j", 64, 64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nautilus.ma_tile.ir.instruction_tables import wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 
 ACC = wg_acc_layout("i", "n", 64, 64)
 

@@ -16,7 +16,7 @@ from nautilus.ma_tile.passes.epilogue.tma_stores import TmaStores
 from nautilus.ma_tile.passes.finalise.allocate_shared import AllocateShared
 from nautilus.ma_tile.passes.grid.persistent_grid import PersistentGrid
 from nautilus.ma_tile.passes.mma.async_mma import AsyncMma
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.ma_tile.passes.test_pipeline import arguments, passed, same
 from tests.ma_tile.programs.kernels import chained, product

@@ -13,7 +13,7 @@ from nautilus.core.errors import VerifyError
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import GlobalStore, MemModule
-from nautilus.ma_tile.text.printer import format, parse
+from nautilus.ma_tile.text import format, parse
 from nautilus.ma_tile.verify.module import verify
 
 TEXT = "dim T = 3000, E = 37\ninput K: i32[T]\noutput H: i32[E]\nH[e: E] = sum[t | K[t] == e](1)\n"

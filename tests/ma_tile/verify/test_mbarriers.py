@@ -9,8 +9,8 @@ from nautilus.core.errors import UnsupportedError, VerifyError
 from nautilus.cuda.emit import emit_module
 from nautilus.ma_tile.interp.module import InterpError, run_module
 from nautilus.ma_tile.passes.finalise.initialise_mbarriers import InitialiseMbarriers
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.ma_tile.programs.warpgroup import cluster, module
 

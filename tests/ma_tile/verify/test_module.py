@@ -12,7 +12,7 @@ from nautilus.core.errors import UnsupportedError, VerifyError
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.ops import AsyncCopy, Barrier, GlobalLoad, MemModule, MmaOp, RolesOp
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify, verify_module
 from nautilus.ma_tile.verify.shared import interference
 from nautilus.targets.limits import limits

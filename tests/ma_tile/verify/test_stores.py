@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from nautilus.core.errors import VerifyError
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 
 ROWS = """

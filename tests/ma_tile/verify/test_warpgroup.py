@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nautilus.core.errors import VerifyError
-from nautilus.ma_tile.text.printer import format as to_text
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as to_text
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.ma_tile.programs import warpgroup as w
 

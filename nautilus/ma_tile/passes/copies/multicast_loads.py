@@ -37,7 +37,7 @@ from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, MbarExpect, TmaLoad
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarArrive, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import Ops, each_planned_kernel, expressions, rebuild
-from nautilus.ma_tile.text.printer import format_op
+from nautilus.ma_tile.text import format_op
 
 
 @dataclass(frozen=True, slots=True)

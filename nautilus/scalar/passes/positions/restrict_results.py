@@ -6,8 +6,9 @@ A model that needs the last token alone, a trace and the diagonal of a Gram matr
     G[i, j] = sum_m(A[m, i] * A[m, j])      D[i] = G[i, i]
 
 Where all reads have the same constant along a dimension, the tensor has that element alone there; where they have the
-same variable along two dimensions, it has one of them; and where they lie in a range with at least one part in
-:data:`LEAST` less elements, as those of ``H[T - 1 - k, o]`` for few ``k`` or of two constants, it has that range::
+same variable along two dimensions, it has one of them.  Where they lie in a range that is shorter than the dimension by
+at least one part in :data:`LEAST`, as those of ``H[T - 1 - k, o]`` for few ``k`` or of two constants, the tensor has
+that range::
 
     H_read[o] = sum_i(X[T - 1, i] * W[o, i])        Y[o] = H_read[o]
     G_read[i] = sum_m(A[m, i] * A[m, i])            D[i] = G_read[i]

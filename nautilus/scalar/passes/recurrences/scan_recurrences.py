@@ -18,11 +18,13 @@ are faster as tiles that follow each other (``scan-tiles``)::
 
     y[t] = sum[u | u <= t](x[u])            y[t] = y[t - 1] + x[t] if t > 0 else x[t]
 
-The sum is in the type in which it is computed, and ``y`` is rounded from it.  Such recurrences stay what they are, and
-so do running maxima and minima.  Those that the tiles of another recurrence read are recurrences too.
+The sum is in the type in which it is computed, and ``y`` is rounded from it.  The same holds of running maxima and
+minima, and a recurrence that is faster as such tiles stays one.  Running maxima and minima become recurrences, too,
+where the tiles of another recurrence read them in their own steps.
 
 A recurrence that reads another one, whose steps follow each other in any case, stays one as well: the highest value of
-a path so far costs nothing in the steps of the path (``merge-recurrences``), and reads it from memory otherwise.
+a path so far costs nothing in the steps of the path (``merge-recurrences``), and would read the path from memory
+otherwise.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Op, Param, Var
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
-from nautilus.ma_tile.text.printer import format, parse
+from nautilus.ma_tile.text import format, parse
 from nautilus.scalar.ir import Kind, Loop
 from tests.ir_files import cases_in, input_of, output_of
 

@@ -17,8 +17,8 @@ from nautilus.core.errors import VerifyError
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.interp import run_spec
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.endtoend.support import travel
 from tests.simulation.test_schedules import COMPUTED

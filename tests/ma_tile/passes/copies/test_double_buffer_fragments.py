@@ -20,7 +20,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.passes.copies.double_buffer_fragments import DoubleBufferFragments
-from nautilus.ma_tile.text.printer import format as ma_format
+from nautilus.ma_tile.text import format as ma_format
 from nautilus.ma_tile.verify.module import verify
 from nautilus.passes.manager import Context, Pipeline, steps
 from nautilus.passes.pipelines import MA_TILE

@@ -13,8 +13,8 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.interp.module import InterpError, run_module
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.epilogue.chunk_epilogue import ChunkEpilogue
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.ma_tile.programs.epilogues import biased, gated, through
 

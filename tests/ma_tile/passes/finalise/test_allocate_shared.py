@@ -7,7 +7,7 @@ import pytest
 from nautilus.core.errors import ScheduleError
 from nautilus.ma_tile.ir.ops import MemKernel
 from nautilus.ma_tile.passes.finalise.allocate_shared import allocate, checked, live_ranges
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 
 HEAD = """
 module m target sm_80 {{

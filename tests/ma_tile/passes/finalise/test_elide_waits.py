@@ -18,8 +18,8 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.passes.finalise.elide_waits import ElideWaits, _stores
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.ma_tile.programs.warpgroup import tiles
 

@@ -8,8 +8,8 @@ import pytest
 
 from nautilus.ma_tile.interp.module import InterpError, run_module
 from nautilus.ma_tile.passes.finalise.synchronize import Synchronize
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.passes.pipelines import MA_TILE
 from tests.ir_files import Case, cases, random_inputs
 

@@ -14,8 +14,8 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.grid.combine_in_block import CombineInBlock
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.endtoend.collection.decode import Decode
 from tests.ma_tile.programs.combined import PAIR, ROWS, apart, edited, joined, plan, sums

@@ -16,8 +16,8 @@ from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.grid.combine_in_cluster import _taken
 from nautilus.ma_tile.rewriting.renaming import Names
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.endtoend.collection.decode import Decode
 from tests.ma_tile.programs import plain as p

@@ -15,8 +15,8 @@ from nautilus.core.types import DType
 from nautilus.driver import Request, Result, compile_file
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents, GridWait
 from nautilus.ma_tile.ir.ops import IfOp, MemModule, MemOp
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.execute import plan_of
 from tests.endtoend.collection.decode import Decode

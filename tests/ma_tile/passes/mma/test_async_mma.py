@@ -15,8 +15,8 @@ from nautilus.ma_tile.passes.grid.persistent_grid import PersistentGrid
 from nautilus.ma_tile.passes.mma.async_mma import AsyncMma
 from nautilus.ma_tile.passes.mma.pipeline_mma import PipelineMma
 from nautilus.ma_tile.passes.mma.register_operands import RegisterOperands
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.ma_tile.programs import kernels as role_programs
 from tests.ma_tile.programs.products import backward, chained

@@ -6,7 +6,7 @@ import pytest
 
 from nautilus.ma_tile.ir.ops import ForOp, MemModule, walk_ops
 from nautilus.ma_tile.passes.mma.load_ahead import LoadAhead
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 
 PROGRAM = Path(__file__).parents[2] / "inputs" / "computed_operand.ma"
 

@@ -8,8 +8,8 @@ import pytest
 from nautilus.core.errors import VerifyError
 from nautilus.ma_tile.interp.module import InterpError, run_module
 from nautilus.ma_tile.passes.mma.zero_accumulators import ZeroAccumulators
-from nautilus.ma_tile.text.printer import format as ma_format
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import format as ma_format
+from nautilus.ma_tile.text import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.ma_tile.passes.epilogue.test_chunk_epilogue import inputs
 from tests.ma_tile.programs.epilogues import biased

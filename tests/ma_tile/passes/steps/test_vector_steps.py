@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nautilus.ma_tile.ir.ops import GlobalLoad, walk_ops
 from nautilus.ma_tile.passes.steps.vector_steps import _slope
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text import parse
 
 INPUT = Path(__file__).parents[2] / "inputs" / "slopes.ma"
 #: the reads of its loads in their order, and how they follow the steps
