@@ -337,12 +337,12 @@ def _order(program: Program, d: Def, s: _Sortable, made: list[Def]) -> _Order:
     values, left = s.values(digits), Codes(code_of, Var(r), s.elements + 1, number)
     while left.count > 1:
         every = Axis(e, min(values, left.count))
-        ranks = Masks(named, rows, every, s.chunk(digits), partial(left.digit, values), DType.I32)
-        earlier = ranks.earlier()
-        total = calc("add", *(read_of(of, integer(ranks.last), Var(x)) for of in (earlier, ranks.count)))
+        masks = Masks(named, rows, every, s.chunk(digits), partial(left.digit, values), DType.I32)
+        earlier = masks.earlier()
+        total = calc("add", *(read_of(of, integer(masks.last), Var(x)) for of in (earlier, masks.count)))
         begin = named("first", (every,), total, Axis(x, every.extent), calc("lt", Var(x), Var(e)))
-        placed = named("place", (rows,), ranks.place(begin, earlier, ranks.key(Var(r))))
-        left = left.moved(values, lambda value, placed=placed: row_of(placed, value))
+        placed = named("place", (rows,), masks.place(begin, earlier, masks.key(Var(r))))
+        left = left.moved(values, partial(row_of, placed))
     if digits == 1:
         return _Order(begin.name, left.name)
     start = start_of(named("total", (elements,), one, rows, calc("eq", code_of(Var(r)), Var(e))))

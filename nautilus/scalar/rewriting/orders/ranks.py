@@ -11,7 +11,7 @@ stores bit ``b`` of 32 keys as one word, and finds all of 32 rows that have a ke
     count[q, e]  = sum[u](ones(alike(W * q + u, e)))
     before[r]    = sum[u](ones(alike(W * (r // C) + u, key[r]) & rows before r))
 
-with ``W`` words in a chunk of ``C = 32 * W`` rows.  Bits of rows behind the last one are not counted.
+with ``W`` words in a chunk of ``C = 32 * W`` rows.  Bits of rows after the last one are not counted.
 """
 
 from __future__ import annotations
