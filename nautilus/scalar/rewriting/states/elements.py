@@ -67,8 +67,8 @@ def as_elements(steps: Steps, taken: Collection[str]) -> Steps | None:
             made[d.name].append((env, name))
     defs: list[Def] = []
     for d in steps.defs:
-        for env, name in made[d.name]:
-            element = _at(steps, d, env, name)
+        for place, name in made[d.name]:
+            element = _at(steps, d, place, name)
             if element is None:
                 return None
             defs.append(element)
