@@ -10,7 +10,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import (
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Reduce,
+    Var,
+    free_vars,
+    identity,
+    loads,
+    rewrite,
+    substitute,
+)
 from nautilus.core.index.sizes import extent_expr
 from nautilus.frontend.spec import Definition, Recurrence
 from nautilus.scalar.ir import Kernel, Kind, Program, Store, statements
@@ -51,7 +64,7 @@ def with_running_extremes(definitions: Sequence[Definition]) -> list[Definition]
 
 
 def _running(d: Definition) -> Definition:
-    """``d`` as a recurrence, if it is the largest term up to an index, or from it on."""
+    """``d`` as a recurrence, if it is the largest term up to an index, or from it on, with or without its own."""
     e = d.expr
     if not isinstance(e, Reduce) or e.op != "max" or len(e.axes) != 1:
         return d
@@ -59,19 +72,21 @@ def _running(d: Definition) -> Definition:
     for at, t in enumerate(d.axes):
         for reverse in (False, True):
             low, high = (Var(t.name), Var(u.name)) if reverse else (Var(u.name), Var(t.name))
-            bounds = (calc("le", low, high), calc("ge", high, low))
-            if t.extent == u.extent and e.cond in bounds and t.name not in free_vars(e.body):
-                return _of_steps(d, e, at, reverse)
+            with_own = (calc("le", low, high), calc("ge", high, low))
+            without = (calc("lt", low, high), calc("gt", high, low))
+            if t.extent == u.extent and e.cond in (*with_own, *without) and t.name not in free_vars(e.body):
+                return _of_steps(d, e, at, reverse, own=e.cond in with_own)
     return d
 
 
-def _of_steps(d: Definition, e: Reduce, at: int, reverse: bool) -> Definition:
-    """``d``, the running maximum ``e`` along its axis ``at``, as a recurrence."""
+def _of_steps(d: Definition, e: Reduce, at: int, reverse: bool, own: bool) -> Definition:
+    """``d``, the running maximum ``e`` along its axis ``at``, as a recurrence; ``own``: its own term is one of it."""
     t, (u,) = d.axes[at], e.axes
-    here = substitute(e.body, {u.name: Var(t.name)})
     earlier = calc("add" if reverse else "sub", Var(t.name), 1)
+    here = substitute(e.body, {u.name: Var(t.name) if own else earlier})
     before = Load(d.name, tuple(earlier if n == at else Var(a.name) for n, a in enumerate(d.axes)), e.dtype, d.span)
     last = calc("sub", extent_expr(t.extent), 1)
     some = calc("lt", Var(t.name), last) if reverse else calc("lt", integer(0), Var(t.name))
-    value = Op("select", (some, Op("max", (before, here), e.dtype), here), e.dtype)
+    first = here if own else identity("max", e.dtype)
+    value = Op("select", (some, Op("max", (before, here), e.dtype), first), e.dtype)
     return replace(d, expr=value, recurrence=Recurrence((d.name,), at, reverse))

@@ -22,14 +22,22 @@ from math import prod
 
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, free_vars, identity, rewrite, substitute, walk
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import simplify, simplify_value
-from nautilus.core.index.sizes import Extent
+from nautilus.core.index.sizes import Extent, as_extent, nominal
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.rewriting.recurrence_reads import Steps
+from nautilus.targets.rates import machine
+from nautilus.targets.records import DEFAULT_TARGET
 
 ELEMENTS = 256  # elements of all tensors of a step, and of the earlier steps that it reads
 NODES = 3000  # operations and reads of a step
+#: Microseconds of a node for a warp that has a scheduler for itself, and of a nest of a step for blocks that run at the
+#: same time and exchange elements in memory; both are those that the model predicts for an H200.
+NODE, NEST = 0.0007, 0.12
+SCHEDULERS, BLOCKS = 4, 16  # of a multiprocessor: its schedulers, and the blocks with a nest that it runs
+MULTIPROCESSORS = machine(DEFAULT_TARGET).multiprocessors
 
 
 def as_elements(steps: Steps, taken: Collection[str]) -> Steps | None:
@@ -43,7 +51,7 @@ def as_elements(steps: Steps, taken: Collection[str]) -> Steps | None:
     for ld in (ld for d in steps.defs for ld in steps.reads(d)):
         earlier[steps.names[ld.buffer]] = max(earlier[steps.names[ld.buffer]], steps.back(ld))
     held = sum(n * (1 + earlier[d.name]) for d, (n, _) in zip(steps.defs, counts, strict=True))
-    if held > ELEMENTS or nodes > NODES or 0 in (n * terms for n, terms in counts):
+    if held > ELEMENTS or nodes > NODES or 0 in (n * terms for n, terms in counts) or not _pays(steps, nodes):
         return None
     used = {*taken, *steps.names, *steps.made}
     names: dict[str, str] = {}  # the name by which an element is read -> its definition
@@ -59,12 +67,20 @@ def as_elements(steps: Steps, taken: Collection[str]) -> Steps | None:
             made[d.name].append((env, name))
     defs: list[Def] = []
     for d in steps.defs:
-        for env, name in made[d.name]:
-            element = _at(steps, d, env, name)
+        for place, name in made[d.name]:
+            element = _at(steps, d, place, name)
             if element is None:
                 return None
             defs.append(element)
     return Steps(tuple(defs), steps.shared, steps.step, names)
+
+
+def _pays(steps: Steps, nodes: int) -> bool:
+    """Whether a step of ``nodes`` in each thread is predicted to be faster than nests that blocks share."""
+    positions = prod(nominal(as_extent(loop.hi)) for loop in steps.shared)
+    warps = -(-positions // 32) / (SCHEDULERS * MULTIPROCESSORS)
+    nests = len(steps.defs) * -(-positions // (BLOCKS * MULTIPROCESSORS))
+    return NODE * nodes * max(1.0, warps) < NEST * nests
 
 
 def _count(steps: Steps, d: Def) -> tuple[int, int]:
@@ -74,7 +90,17 @@ def _count(steps: Steps, d: Def) -> tuple[int, int]:
 
 
 def _nodes(d: Def) -> int:
-    return sum(isinstance(e, Op | Load) for e in walk(d.value)) + 1
+    """The operations and reads of an element or term of ``d``, where a function counts by its instructions."""
+    return 1 + sum(_instructions(e) for e in walk(d.value))
+
+
+def _instructions(e: Expr) -> int:
+    match e:
+        case Load():
+            return 1
+        case Op(op=op):
+            return max(1, round(FUNCTIONS[op].slots)) if op in FUNCTIONS else 1
+    return 0
 
 
 def _positions(steps: Steps, d: Def) -> Iterator[dict[str, Expr]]:

@@ -431,6 +431,16 @@ def test_scans_that_become_recurrences_have_the_roundings_of_their_steps(order: 
     assert error <= stated(spec)["Y"].relative < 20.0 * error
 
 
+def test_the_largest_element_before_each_one_is_a_recurrence() -> None:
+    """As that of few terms it would be no bound of all elements."""
+    spec = load_text(
+        "dim M = 16, N = 256\ninput X: f32[M, N]\noutput Y: f32[M, N]\nY[i, t] = logsumexp[u: N | u < t](X[i, u])\n"
+    )
+    program, given = rounded(spec), generate(spec, "random", 3).arrays
+    assert [d.name for d in program.definitions if d.recurrence is not None] == ["Y_max", "Y_sum_relative"]
+    assert np.allclose(run_spec(program, given)["Y"], run_spec(spec, given)["Y"], rtol=1e-9)
+
+
 def test_outputs_without_elements_have_no_error() -> None:
     """A launch without rows: the other outputs keep their bounds."""
     text = """dim B = runtime, T = 60
