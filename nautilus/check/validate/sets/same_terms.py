@@ -168,11 +168,8 @@ def _one_to_one(old: _Terms, new: _Terms, at: Mapping[str, Expr], given: Sequenc
     try:
         left = sized(islpy.Set, before, f"{variables([*free, *mine])} : {_all(before)}")
         relation = sized(islpy.Map, [*after, *values], _relation(free, theirs, values, _all(after)))
-        beyond = sized(islpy.Set, [], f"{variables([*free, *theirs])} : {_beyond(new.numbers)}")
     except NotAffine as error:
         return Verdict("not decided", detail=str(error))
-    if not relation.domain().intersect(beyond).is_empty():
-        return Verdict("not decided", detail="a value may be beyond 32 bits")
     found = relation.range()
     if left.is_empty() and found.is_empty():
         return Verdict("not decided", detail="there is no term")
@@ -199,17 +196,14 @@ def _with_numbers(old: _Terms, new: _Terms, at: Mapping[str, Expr]) -> tuple[_Te
 
 
 def _number(e: Expr, numbers: Sequence[Axis]) -> Expr:
-    """``e``, or the one of ``numbers`` of which it is the conversion to 32 bits: the domain says that it has no more."""
+    """``e``, or the one of ``numbers`` of which it is the conversion to 32 bits.
+
+    Where the values are those of an axis, numbers are within its extent, so that the conversion does not change them.
+    """
     converts = isinstance(e, Op) and e.op == "cast" and e.dtype is DType.I32 and isinstance(e.args[0], Var)
     if converts and isinstance(e, Op) and any(Var(a.name, e.args[0].dtype) == e.args[0] for a in numbers):
         return e.args[0]
     return e
-
-
-def _beyond(numbers: Sequence[Axis]) -> str:
-    """The condition that one of ``numbers`` has no 32 bits, in the syntax of isl."""
-    names = [isl_text(Var(a.name)) for a in numbers]
-    return " or ".join(f"{x} < {-(1 << 31)} or {x} >= {1 << 31}" for x in names) or "false"
 
 
 def _reads(e: Expr) -> Iterator[Load]:
