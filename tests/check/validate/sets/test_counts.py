@@ -66,7 +66,7 @@ _TAMPERED: dict[str, Callable[[Certificate], Certificate]] = {
     ),
     "order": lambda c: replace(c, bindings=c.bindings[::-1]),
     "no count": lambda c: replace(c, bindings=c.bindings[:-1]),
-    "result": lambda c: replace(c, after=calc("mul", c.after, 2.0)),
+    "result": lambda c: replace(c, after=calc("mul", c.after, Const(2.0, DType.F32))),
     "term": lambda c: replace(c, before=replace(_sum(c), body=Const(3.0, DType.F32))),
     "term of the point": lambda c: replace(c, before=replace(_sum(c), body=Op("cast", (Var("r"),), DType.F32))),
     "no condition": lambda c: replace(c, before=replace(_sum(c), cond=None)),
