@@ -163,16 +163,13 @@ def _one_to_one(old: _Terms, new: _Terms, at: Mapping[str, Expr], given: Sequenc
     before = [*old.ranges, *(e for e in old.conditions if e not in opaque), *given]
     after = [*new.ranges, *(e for e in new.conditions if e not in opaque.values()), *given]
     mine, theirs = ([a.name for a in (*side.axes, *side.numbers)] for side in (old, new))
-    values = [at[name] for name in mine]
+    values = [_number(at[name], new.numbers) for name in mine]
     free = sorted({n for e in (*before, *after, *values) for n in free_vars(e)} - {*mine} - {*theirs})
     try:
         left = sized(islpy.Set, before, f"{variables([*free, *mine])} : {_all(before)}")
         relation = sized(islpy.Map, [*after, *values], _relation(free, theirs, values, _all(after)))
-        beyond = sized(islpy.Set, [], f"{variables([*free, *theirs])} : {_beyond(new.numbers)}")
     except NotAffine as error:
         return Verdict("not decided", detail=str(error))
-    if not relation.domain().intersect(beyond).is_empty():
-        return Verdict("not decided", detail="a value may be beyond 32 bits")
     found = relation.range()
     if left.is_empty() and found.is_empty():
         return Verdict("not decided", detail="there is no term")
@@ -186,32 +183,27 @@ def _one_to_one(old: _Terms, new: _Terms, at: Mapping[str, Expr], given: Sequenc
 
 
 def _with_numbers(old: _Terms, new: _Terms, at: Mapping[str, Expr]) -> tuple[_Terms, _Terms, Mapping[str, Expr]]:
-    """Both sides, and the values, with an axis for each element of memory that a value reads at one place on both.
-
-    A conversion to 32 bits is left out, so that the elements have to be integers of 32 bits.
-    """
+    """Both sides, and the values, with an axis for each element that a value reads at one place on both."""
     reads = {ld for e in at.values() for ld in _reads(e) if substitute(ld, at) == ld}
     names = {ld: f"element {n}" for n, ld in enumerate(sorted(reads, key=repr))}
 
     def named(e: Expr) -> Expr:
-        return rewrite(e, rule)
-
-    def rule(n: Expr) -> Expr | None:
-        if isinstance(n, Load) and n in names:
-            return Var(names[n], n.dtype)
-        if isinstance(n, Op) and n.op == "cast" and n.dtype is DType.I32 and isinstance(n.args[0], Var):
-            return n.args[0] if n.args[0].name in names.values() else None
-        return None
+        return rewrite(e, lambda n: Var(names[n], n.dtype) if isinstance(n, Load) and n in names else None)
 
     numbers = tuple(Axis(x, 1) for x in names.values())
     sides = [replace(s, numbers=numbers, conditions=tuple(map(named, s.conditions))) for s in (old, new)]
     return sides[0], sides[1], {**{n: named(e) for n, e in at.items()}, **{x: Var(x) for x in names.values()}}
 
 
-def _beyond(numbers: Sequence[Axis]) -> str:
-    """The condition that one of ``numbers`` has no 32 bits, in the syntax of isl."""
-    names = [isl_text(Var(a.name)) for a in numbers]
-    return " or ".join(f"{x} < {-(1 << 31)} or {x} >= {1 << 31}" for x in names) or "false"
+def _number(e: Expr, numbers: Sequence[Axis]) -> Expr:
+    """``e``, or the one of ``numbers`` of which it is the conversion to 32 bits.
+
+    Where the values are those of an axis, numbers are within its extent, so that the conversion does not change them.
+    """
+    converts = isinstance(e, Op) and e.op == "cast" and e.dtype is DType.I32 and isinstance(e.args[0], Var)
+    if converts and isinstance(e, Op) and any(Var(a.name, e.args[0].dtype) == e.args[0] for a in numbers):
+        return e.args[0]
+    return e
 
 
 def _reads(e: Expr) -> Iterator[Load]:

@@ -301,8 +301,8 @@ def _rewritten(program: Program, found: Mapping[str, Split]) -> tuple[Program, M
             )
     made = {name: _definitions(split, found, temps, shapes) for name, split in found.items()}
     kernels = (x for k in program.kernels for x in (map(kernel_of, made[k.name]) if k.name in made else (k,)))
-    made = replace(program, buffers=(*program.buffers, *temps.values()), kernels=tuple(kernels))
-    return made, {name: temp.name for name, temp in temps.items()}
+    result = replace(program, buffers=(*program.buffers, *temps.values()), kernels=tuple(kernels))
+    return result, {name: temp.name for name, temp in temps.items()}
 
 
 def _definitions(

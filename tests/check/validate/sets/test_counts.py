@@ -10,9 +10,11 @@ import pytest
 
 from nautilus.check.certificates.places import misplaced
 from nautilus.check.certificates.rules import check
+from nautilus.check.validate.sets.counts import counted_terms
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Reduce, Var, rewrite
+from nautilus.core.index.simplify import TRUE
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.ir import Program
@@ -64,16 +66,18 @@ _TAMPERED: dict[str, Callable[[Certificate], Certificate]] = {
     ),
     "order": lambda c: replace(c, bindings=c.bindings[::-1]),
     "no count": lambda c: replace(c, bindings=c.bindings[:-1]),
-    "result": lambda c: replace(c, after=calc("mul", c.after, 2.0)),
+    "result": lambda c: replace(c, after=calc("mul", c.after, Const(2.0, DType.F32))),
     "term": lambda c: replace(c, before=replace(_sum(c), body=Const(3.0, DType.F32))),
     "term of the point": lambda c: replace(c, before=replace(_sum(c), body=Op("cast", (Var("r"),), DType.F32))),
     "no condition": lambda c: replace(c, before=replace(_sum(c), cond=None)),
     "extent": lambda c: replace(c, before=replace(_sum(c), axes=(*_sum(c).axes[:-1], Axis("s", 6)))),
     "combiner": lambda c: replace(c, before=replace(_sum(c), op="max")),
+    "condition on the result": lambda c: replace(
+        c, before=replace(_sum(c), cond=Op("and", (_sum(c).cond or TRUE, calc("lt", Var("y"), 5)), DType.BOOL))
+    ),
     "two axes": lambda c: replace(c, before=replace(_sum(c), cond=calc("lt", calc("add", Var("r"), Var("s")), 5))),
     "given": lambda c: replace(c, conditions=(Const(False, DType.BOOL),)),
     "no sum": lambda c: replace(c, before=c.after),
-    "many points": lambda c: replace(c, before=replace(_sum(c), axes=(Axis("r", 1 << 24), Axis("s", 4)))),
 }
 
 
@@ -89,6 +93,17 @@ def test_an_infinite_term_counts_where_there_is_a_point_alone() -> None:
     good = _counted("may be infinite")[1]
     assert isinstance(good.after, Op) and good.after.op == "select"
     assert check(replace(good, after=good.after.args[1])).status == "refuted"
+
+
+@pytest.mark.parametrize(("extent", "ok"), [(1 << 22, True), ((1 << 22) + 1, False)])
+def test_f32_holds_the_number(extent: int, ok: bool) -> None:
+    ends = (extent, 4)
+    total = Reduce("sum", (Axis("r", extent), Axis("s", 4)), None, Const(1.0, DType.F32), DType.F32)
+    after: Expr = total.body
+    for n in ends:
+        after = Op("mul", (after, Op("cast", (Const(n, DType.I32),), DType.F32)), DType.F32)
+    counts = {"r": Const(extent, DType.I32), "s": Const(4, DType.I32)}
+    assert counted_terms(total, after, counts).ok == ok
 
 
 def test_a_count_is_not_negative() -> None:
