@@ -46,7 +46,8 @@ temp of f32.  An operand is stored where
 * the temp is not much larger than what it is computed from.  It has at most twice the elements of a tensor (the windows
   of a convolution have more).  Elements of 8 bits, and those computed from integers, are at most as many as there are
   fields in the words of the tensor (``W[n, k // 4]``).  The product of tensors without an axis in common
-  (``P[i, e] * X[i, k]``) is stored at any size, because they are read once each, and so is what reads no tensor;
+  (``P[i, e] * X[i, k]``) is stored at any size, because they are read once each, also at constant positions, as the
+  terms of a short sum are, and so is what reads no tensor;
 * its rows, in the order of that tensor but with the axes of the tile last, have a known size; rows that end in zeros
   have at least :data:`_SHORTEST` elements and are not along one of several contracted axes.
 
@@ -424,7 +425,7 @@ def _order(
         return tuple(sorted(axes, key=lambda a: a.name in tile)) if elements <= _MOST else ()
     names = {a.name for a in axes}
     read = [ld for ld, used in found.items() if used >= names]
-    outer = not read and all(isinstance(e, Var) for ld in found for e in ld.index)
+    outer = not read and all(isinstance(e, Var | Const) for ld in found for e in ld.index)
     if not read and not (outer and names <= frozenset[str]().union(*found.values())):
         return ()
     largest = max(read or found, key=count)
