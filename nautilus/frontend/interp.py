@@ -26,7 +26,6 @@ from nautilus.core.expr.conditions import equations
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute
 from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.expr.products import MOST_FACTORS, factors
-from nautilus.core.functions.arrays import every
 from nautilus.core.index.sizes import MAX_DIM, Extent
 from nautilus.core.numerics import Array, combine_at, eval_quietly, integer_product, reduce_array, round_to, working
 from nautilus.core.records import dataclass
@@ -34,7 +33,7 @@ from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec, extent_at
 from nautilus.frontend.structural import absent, element
-from nautilus.frontend.values import Value, line_up, union
+from nautilus.frontend.values import Unchanged, Value, arrange, finite, line_up, unchanged, union
 
 _GRID = 1 << 22  # elements of one temporary: 32 MiB of float64, a few of which live at a time
 _BINARY = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
@@ -151,6 +150,8 @@ def _evaluate_steps(
         step = {d.axes[d.recurrence.axis].name: Param(STEP, DType.I32)}
         axes = tuple(a for p, a in enumerate(d.axes) if p != d.recurrence.axis)
         steps.append(replace(d, axes=axes, expr=substitute(d.expr, dict(step)), recurrence=None))
+    if isinstance(buffers, Tensors):
+        buffers.unchanged = {id(d): unchanged(d.expr, at.keys(), STEP) for d in steps}
     count = results[members[0].name].shape[at[members[0].name]]
     assert members[0].recurrence is not None
     order = range(count)[::-1] if members[0].recurrence.reverse else range(count)
@@ -176,6 +177,7 @@ class Tensors(dict[str, Array]):
         super().__init__()
         self.definitions = definitions
         self.found: dict[tuple[str, float], Array | None] = {}
+        self.unchanged: Mapping[int, Unchanged] = {}  # of the steps of a recurrence, by identity
 
     def structural(self, name: str, what: float, params: Mapping[str, Any]) -> Array | None:
         """See :meth:`Evaluator.structural`."""
@@ -243,13 +245,19 @@ def _grids(e: Expr) -> Iterator[Expr]:
 
 
 class Evaluator:
-    """The evaluation of one definition. ``ranges`` contains the current part of each variable's range."""
+    """The evaluation of one definition. ``ranges`` contains the current part of each variable's range.
+
+    ``kept``: what the steps of a recurrence have in common, unless the ranges are cut into parts.
+    """
+
+    shares_steps = True  # whether the steps of a recurrence may have values in common
 
     def __init__(self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> None:
         self.d, self.buffers, self.params = d, buffers, params
         self.ranges: dict[str, range] = {}
         self.order: dict[str, int] = {}
         self.memo: dict[int, Value] = {}
+        self.kept: Unchanged | None = None
         structure = _structure(d)  # the same at each step of a recurrence
         for axis in structure.axes:
             self._declare(axis)
@@ -267,8 +275,13 @@ class Evaluator:
         shape = tuple(len(self.ranges[a.name]) for a in self.d.axes)
         out = np.empty(shape, working(self.d.expr.dtype))
         names = tuple(a.name for a in self.d.axes)
+        if self.shares_steps and STEP in self.params and isinstance(self.buffers, Tensors):
+            self.kept = self.buffers.unchanged.get(id(self.d))
+            self.memo.update(self.kept.values if self.kept is not None else {})
         with np.errstate(all="ignore"):  # once: it takes as long as an operation on few elements
             self._cut(self.d.expr, names, out, ())
+        if self.kept is not None:
+            self.kept.add(self.memo)
         return out
 
     def _cut(self, e: Expr, names: tuple[str, ...], out: Array, where: tuple[slice, ...]) -> None:
@@ -291,6 +304,7 @@ class Evaluator:
         self._forget(name)
 
     def _forget(self, name: str) -> None:
+        self.kept = None  # the values of a part of the range are not those of the whole range
         self.memo = {k: v for k, v in self.memo.items() if name not in self.free[k]}
 
     def value(self, e: Expr) -> Value:
@@ -353,7 +367,8 @@ class Evaluator:
         factors = product_factors(e)
         if factors is not None:
             values = [self.value(f) for f in factors]
-            made = self.contract(e, values) if all(map(finite, values)) or absent(self, e.body) is None else None
+            are_finite = all(map(self.kept.finite if self.kept else finite, values))
+            made = self.contract(e, values) if are_finite or absent(self, e.body) is None else None
             if made is not None:
                 return made
         inner = self.free[id(e.body)] | (self.free[id(e.cond)] if e.cond is not None else frozenset())
@@ -369,11 +384,8 @@ class Evaluator:
             self.ranges[axis] = whole[start : start + step]
             self._forget(axis)
             part = self._reduce(e) if len(self.ranges[axis]) < len(whole) else self.reduce_here(e)
-            if total is None:
-                total = part
-            else:
-                joined = eval_quietly(_BINARY[e.op], [total.array, part.array], e.dtype)
-                total = Value(joined, part.names)
+            joined = part.array if total is None else eval_quietly(_BINARY[e.op], [total.array, part.array], e.dtype)
+            total = Value(joined, part.names)
         self.ranges[axis] = whole
         self._forget(axis)
         assert total is not None
@@ -452,7 +464,8 @@ class Evaluator:
         inner = [n for n in a.names if n in axes]
         rows = [n for n in a.names if n not in shared]
         columns = [n for n in b.names if n not in shared]
-        left, right = arrange(a, batch, rows, inner), arrange(b, batch, inner, columns)
+        arranged = self.kept.arranged if self.kept else arrange
+        left, right = arranged(a, batch, rows, inner), arranged(b, batch, inner, columns)
         made = self.product(e, left, right)
         names = (*batch, *rows, *columns)
         array = made.reshape([len(self.ranges[n]) for n in names])
@@ -485,16 +498,3 @@ def keys_of(e: Reduce) -> tuple[Mapping[str, Expr], Sequence[Expr]] | None:
     if not (e.dtype.is_int and e.op in ("sum", "max", "min") and free_vars(e.body) <= over):
         return None
     return equations(e.cond, over)
-
-
-def finite(v: Value) -> bool:
-    """Whether no element is inf or NaN."""
-    return v.array.dtype.kind != "f" or every(np.isfinite(v.array))
-
-
-def arrange(v: Value, batch: list[str], first: list[str], second: list[str]) -> Array:
-    """``v`` as an array [batch, first, second], each group flattened."""
-    array = v.array.transpose([v.names.index(n) for n in (*batch, *first, *second)])
-    b, f = len(batch), len(batch) + len(first)
-    shape = (prod(array.shape[:b]), prod(array.shape[b:f]), prod(array.shape[f:]))
-    return np.ascontiguousarray(array).reshape(shape)

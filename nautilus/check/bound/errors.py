@@ -129,6 +129,7 @@ class Rounding(Evaluator):
         self.coherent = probe.coherent and (probe.regular or STEP not in params or not is_running_sum(d))
         self.shared = common
         self.ties, self.orders = of_nodes(d.expr, how.ties) if probe.tie else {}, orders_of(d.expr, how.ties)
+        self.shares_steps = not (self.ties or self.orders)
         own = STEP in params or probe.regular
         self.repeated = {} if own else {**names_of(d.expr, how.repeated), **names_of_arguments(d.expr, how.arguments)}
         self.library = exact_nodes(d.expr) if d.name in how.exact else frozenset[int]()
