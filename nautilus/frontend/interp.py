@@ -25,7 +25,7 @@ from nautilus.core.errors import InputError
 from nautilus.core.expr.conditions import equations
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute
 from nautilus.core.expr.nodes import identity as identity_of
-from nautilus.core.expr.products import MOST_FACTORS, factors
+from nautilus.core.expr.products import product_factors
 from nautilus.core.index.sizes import MAX_DIM, Extent
 from nautilus.core.numerics import Array, combine_at, eval_quietly, integer_product, reduce_array, round_to, working
 from nautilus.core.records import dataclass
@@ -50,14 +50,16 @@ def run_spec(
     sizes: Mapping[str, int] | None = None,
     evaluate: Evaluate | None = None,
     steps: int | None = None,
+    shared: dict[int, Unchanged] | None = None,
 ) -> dict[str, Array]:
     """The outputs of ``spec`` by name, unrounded: float64, int64 or bool arrays of the output's shape.
 
     ``inputs`` are rounded to their declared types first.  ``sizes`` gives runtime dims; the inputs' shapes give the
     others.  ``evaluate`` replaces :func:`exactly`.  ``steps``: a recurrence runs this many steps, and its further
-    steps repeat their values.  Raises InputError for a missing or unsuitable argument.
+    steps repeat their values.  ``shared``: what evaluations of these definitions on equal arguments have in common.
+    Raises InputError for a missing or unsuitable argument.
     """
-    values = _run(spec, inputs, scalars, sizes, evaluate or exactly, steps)
+    values = _run(spec, inputs, scalars, sizes, evaluate or exactly, steps, shared)
     return {t.name: value for t, value in zip(spec.outputs, values, strict=True)}
 
 
@@ -92,6 +94,7 @@ def _run(
     sizes: Mapping[str, int] | None,
     evaluate: Evaluate,
     steps: int | None,
+    shared: dict[int, Unchanged] | None,
 ) -> list[Array]:
     params: dict[str, Any] = dict(resolve_sizes(spec, inputs, sizes))
     for name in set(inputs) - {t.name for t in spec.inputs}:
@@ -104,7 +107,7 @@ def _run(
             raise InputError(f"scalar '{s.name}' is not given and has no default")
         # a float scalar of a compute type is not rounded, because the maths is over the reals
         params[s.name] = float(value) if s.dtype in (DType.F32, DType.F64) else round_to(np.asarray(value), s.dtype)
-    buffers = Tensors({d.name: d for d in spec.definitions})
+    buffers = Tensors({d.name: d for d in spec.definitions}, shared)
     for t in spec.inputs:
         if t.name not in inputs:
             raise InputError(f"input '{t.name}' is not given")
@@ -151,7 +154,7 @@ def _evaluate_steps(
         axes = tuple(a for p, a in enumerate(d.axes) if p != d.recurrence.axis)
         steps.append(replace(d, axes=axes, expr=substitute(d.expr, dict(step)), recurrence=None))
     if isinstance(buffers, Tensors):
-        buffers.unchanged = {id(d): unchanged(d.expr, at.keys(), STEP) for d in steps}
+        buffers.steps = {id(d): unchanged(d.expr, at.keys(), STEP) for d in steps}
     count = results[members[0].name].shape[at[members[0].name]]
     assert members[0].recurrence is not None
     order = range(count)[::-1] if members[0].recurrence.reverse else range(count)
@@ -173,11 +176,19 @@ def _shape(shape: tuple[Extent, ...], params: Mapping[str, Any]) -> tuple[int, .
 class Tensors(dict[str, Array]):
     """The inputs and the evaluated definitions of a Spec by name, and the structural values of the definitions."""
 
-    def __init__(self, definitions: Mapping[str, Definition]) -> None:
+    def __init__(self, definitions: Mapping[str, Definition], shared: dict[int, Unchanged] | None = None) -> None:
         super().__init__()
-        self.definitions = definitions
+        self.definitions, self.shared = definitions, shared
         self.found: dict[tuple[str, float], Array | None] = {}
-        self.unchanged: Mapping[int, Unchanged] = {}  # of the steps of a recurrence, by identity
+        self.steps: Mapping[int, Unchanged] = {}  # of the definitions of a step, by identity
+
+    def unchanged(self, d: Definition) -> Unchanged | None:
+        """What the evaluations of ``d`` have in common; None where it is not known."""
+        if self.shared is None or id(d) in self.steps:
+            return self.steps.get(id(d))
+        if id(d) not in self.shared:
+            self.shared[id(d)] = unchanged(d.expr, self.definitions.keys(), STEP)
+        return self.shared[id(d)]
 
     def structural(self, name: str, what: float, params: Mapping[str, Any]) -> Array | None:
         """See :meth:`Evaluator.structural`."""
@@ -247,10 +258,10 @@ def _grids(e: Expr) -> Iterator[Expr]:
 class Evaluator:
     """The evaluation of one definition. ``ranges`` contains the current part of each variable's range.
 
-    ``kept``: what the steps of a recurrence have in common, unless the ranges are cut into parts.
+    ``kept``: what evaluations of the definition have in common, over whole ranges.
     """
 
-    shares_steps = True  # whether the steps of a recurrence may have values in common
+    shares = True  # whether it may take values from another evaluation
 
     def __init__(self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> None:
         self.d, self.buffers, self.params = d, buffers, params
@@ -275,8 +286,8 @@ class Evaluator:
         shape = tuple(len(self.ranges[a.name]) for a in self.d.axes)
         out = np.empty(shape, working(self.d.expr.dtype))
         names = tuple(a.name for a in self.d.axes)
-        if self.shares_steps and STEP in self.params and isinstance(self.buffers, Tensors):
-            self.kept = self.buffers.unchanged.get(id(self.d))
+        if self.shares and isinstance(self.buffers, Tensors):
+            self.kept = self.buffers.unchanged(self.d)
             self.memo.update(self.kept.values if self.kept is not None else {})
         with np.errstate(all="ignore"):  # once: it takes as long as an operation on few elements
             self._cut(self.d.expr, names, out, ())
@@ -304,7 +315,6 @@ class Evaluator:
         self._forget(name)
 
     def _forget(self, name: str) -> None:
-        self.kept = None  # the values of a part of the range are not those of the whole range
         self.memo = {k: v for k, v in self.memo.items() if name not in self.free[k]}
 
     def value(self, e: Expr) -> Value:
@@ -477,18 +487,6 @@ class Evaluator:
 def _clipped(position: Array, size: int) -> Array:
     """``position``, clipped to an axis of ``size`` elements."""
     return np.asarray(np.minimum(np.maximum(position, 0), size - 1))  # a third of the time of np.clip on few elements
-
-
-@by_identity(1 << 8)
-def product_factors(e: Reduce) -> list[Expr] | None:
-    """The factors of an unconditional sum of products with at least two factors; else None.
-
-    None too for a product of many factors, which may be a few values, squared again and again, that are computed once.
-    """
-    if e.op != "sum" or e.cond is not None:
-        return None
-    out = factors(e.body)
-    return out if 1 < len(out) <= MOST_FACTORS and all(free_vars(f) for f in out) else None
 
 
 @by_identity(1 << 8)

@@ -64,10 +64,11 @@ def arrange(v: Value, batch: Sequence[str], first: Sequence[str], second: Sequen
 
 @dataclass(frozen=True)
 class Unchanged:
-    """What the steps of a recurrence have in common: the values of nodes that no step changes, which the first one has.
+    """What evaluations of an expression have in common: the values of nodes that are the same in all of them.
 
-    ``of``: the expression, which keeps the identities of its nodes.  ``nodes``: those, by identity, that are neither
-    rounded nor read a result of a step, so that no evaluation chooses an error of them.
+    The steps of a recurrence are such evaluations, and those on equal inputs with different errors.  ``of``: the
+    expression, which keeps the identities of its nodes.  ``nodes``: those, by identity, that are neither rounded nor
+    read a result of a definition that is evaluated again, so that no evaluation chooses an error of them.
     """
 
     of: Expr
@@ -77,7 +78,7 @@ class Unchanged:
     are_finite: dict[int, bool] = field(default_factory=dict)
 
     def add(self, found: Mapping[int, Value]) -> None:
-        """Keep the values of the first step."""
+        """Keep the values of the first evaluation."""
         if not self.values:
             self.values.update((n, found[n]) for n in self.nodes if n in found)
             self.are_finite.update((id(v), finite(v)) for v in self.values.values())

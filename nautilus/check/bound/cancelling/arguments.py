@@ -74,7 +74,7 @@ def arguments(
 class _Recorder(Evaluator):
     """An exact evaluation that records the arguments of steps."""
 
-    shares_steps = False
+    shares = False
 
     nodes: Mapping[int, str]
     orders: Mapping[int, str]

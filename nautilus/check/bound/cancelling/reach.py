@@ -143,7 +143,7 @@ class _Recorded:
 class _Recorder(Evaluator):
     """An evaluation that records the distances from the singular points that it meets."""
 
-    shares_steps = False
+    shares = False
 
     to: _Recorded
 
