@@ -25,8 +25,7 @@ from nautilus.core.errors import InputError
 from nautilus.core.expr.conditions import equations
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute
 from nautilus.core.expr.nodes import identity as identity_of
-from nautilus.core.expr.products import MOST_FACTORS, factors
-from nautilus.core.functions.arrays import every
+from nautilus.core.expr.products import product_factors
 from nautilus.core.index.sizes import MAX_DIM, Extent
 from nautilus.core.numerics import Array, combine_at, eval_quietly, integer_product, reduce_array, round_to, working
 from nautilus.core.records import dataclass
@@ -34,7 +33,7 @@ from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec, extent_at
 from nautilus.frontend.structural import absent, element
-from nautilus.frontend.values import Value, line_up, union
+from nautilus.frontend.values import Unchanged, Value, arrange, finite, line_up, unchanged, union
 
 _GRID = 1 << 22  # elements of one temporary: 32 MiB of float64, a few of which live at a time
 _BINARY = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
@@ -51,14 +50,16 @@ def run_spec(
     sizes: Mapping[str, int] | None = None,
     evaluate: Evaluate | None = None,
     steps: int | None = None,
+    shared: dict[int, Unchanged] | None = None,
 ) -> dict[str, Array]:
     """The outputs of ``spec`` by name, unrounded: float64, int64 or bool arrays of the output's shape.
 
     ``inputs`` are rounded to their declared types first.  ``sizes`` gives runtime dims; the inputs' shapes give the
     others.  ``evaluate`` replaces :func:`exactly`.  ``steps``: a recurrence runs this many steps, and its further
-    steps repeat their values.  Raises InputError for a missing or unsuitable argument.
+    steps repeat their values.  ``shared``: what evaluations of these definitions on equal arguments have in common.
+    Raises InputError for a missing or unsuitable argument.
     """
-    values = _run(spec, inputs, scalars, sizes, evaluate or exactly, steps)
+    values = _run(spec, inputs, scalars, sizes, evaluate or exactly, steps, shared)
     return {t.name: value for t, value in zip(spec.outputs, values, strict=True)}
 
 
@@ -93,6 +94,7 @@ def _run(
     sizes: Mapping[str, int] | None,
     evaluate: Evaluate,
     steps: int | None,
+    shared: dict[int, Unchanged] | None,
 ) -> list[Array]:
     params: dict[str, Any] = dict(resolve_sizes(spec, inputs, sizes))
     for name in set(inputs) - {t.name for t in spec.inputs}:
@@ -105,7 +107,7 @@ def _run(
             raise InputError(f"scalar '{s.name}' is not given and has no default")
         # a float scalar of a compute type is not rounded, because the maths is over the reals
         params[s.name] = float(value) if s.dtype in (DType.F32, DType.F64) else round_to(np.asarray(value), s.dtype)
-    buffers = Tensors({d.name: d for d in spec.definitions})
+    buffers = Tensors({d.name: d for d in spec.definitions}, shared)
     for t in spec.inputs:
         if t.name not in inputs:
             raise InputError(f"input '{t.name}' is not given")
@@ -151,6 +153,8 @@ def _evaluate_steps(
         step = {d.axes[d.recurrence.axis].name: Param(STEP, DType.I32)}
         axes = tuple(a for p, a in enumerate(d.axes) if p != d.recurrence.axis)
         steps.append(replace(d, axes=axes, expr=substitute(d.expr, dict(step)), recurrence=None))
+    if isinstance(buffers, Tensors):
+        buffers.steps = {id(d): unchanged(d.expr, at.keys(), STEP) for d in steps}
     count = results[members[0].name].shape[at[members[0].name]]
     assert members[0].recurrence is not None
     order = range(count)[::-1] if members[0].recurrence.reverse else range(count)
@@ -172,10 +176,19 @@ def _shape(shape: tuple[Extent, ...], params: Mapping[str, Any]) -> tuple[int, .
 class Tensors(dict[str, Array]):
     """The inputs and the evaluated definitions of a Spec by name, and the structural values of the definitions."""
 
-    def __init__(self, definitions: Mapping[str, Definition]) -> None:
+    def __init__(self, definitions: Mapping[str, Definition], shared: dict[int, Unchanged] | None = None) -> None:
         super().__init__()
-        self.definitions = definitions
+        self.definitions, self.shared = definitions, shared
         self.found: dict[tuple[str, float], Array | None] = {}
+        self.steps: Mapping[int, Unchanged] = {}  # of the definitions of a step, by identity
+
+    def unchanged(self, d: Definition) -> Unchanged | None:
+        """What the evaluations of ``d`` have in common; None where it is not known."""
+        if self.shared is None or id(d) in self.steps:
+            return self.steps.get(id(d))
+        if id(d) not in self.shared:
+            self.shared[id(d)] = unchanged(d.expr, self.definitions.keys(), STEP)
+        return self.shared[id(d)]
 
     def structural(self, name: str, what: float, params: Mapping[str, Any]) -> Array | None:
         """See :meth:`Evaluator.structural`."""
@@ -243,13 +256,19 @@ def _grids(e: Expr) -> Iterator[Expr]:
 
 
 class Evaluator:
-    """The evaluation of one definition. ``ranges`` contains the current part of each variable's range."""
+    """The evaluation of one definition. ``ranges`` contains the current part of each variable's range.
+
+    ``kept``: what evaluations of the definition have in common, over whole ranges.
+    """
+
+    shares = True  # whether it may take values from another evaluation
 
     def __init__(self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> None:
         self.d, self.buffers, self.params = d, buffers, params
         self.ranges: dict[str, range] = {}
         self.order: dict[str, int] = {}
         self.memo: dict[int, Value] = {}
+        self.kept: Unchanged | None = None
         structure = _structure(d)  # the same at each step of a recurrence
         for axis in structure.axes:
             self._declare(axis)
@@ -267,8 +286,13 @@ class Evaluator:
         shape = tuple(len(self.ranges[a.name]) for a in self.d.axes)
         out = np.empty(shape, working(self.d.expr.dtype))
         names = tuple(a.name for a in self.d.axes)
+        if self.shares and isinstance(self.buffers, Tensors):
+            self.kept = self.buffers.unchanged(self.d)
+            self.memo.update(self.kept.values if self.kept is not None else {})
         with np.errstate(all="ignore"):  # once: it takes as long as an operation on few elements
             self._cut(self.d.expr, names, out, ())
+        if self.kept is not None:
+            self.kept.add(self.memo)
         return out
 
     def _cut(self, e: Expr, names: tuple[str, ...], out: Array, where: tuple[slice, ...]) -> None:
@@ -353,7 +377,8 @@ class Evaluator:
         factors = product_factors(e)
         if factors is not None:
             values = [self.value(f) for f in factors]
-            made = self.contract(e, values) if all(map(finite, values)) or absent(self, e.body) is None else None
+            are_finite = all(map(self.kept.finite if self.kept else finite, values))
+            made = self.contract(e, values) if are_finite or absent(self, e.body) is None else None
             if made is not None:
                 return made
         inner = self.free[id(e.body)] | (self.free[id(e.cond)] if e.cond is not None else frozenset())
@@ -369,11 +394,8 @@ class Evaluator:
             self.ranges[axis] = whole[start : start + step]
             self._forget(axis)
             part = self._reduce(e) if len(self.ranges[axis]) < len(whole) else self.reduce_here(e)
-            if total is None:
-                total = part
-            else:
-                joined = eval_quietly(_BINARY[e.op], [total.array, part.array], e.dtype)
-                total = Value(joined, part.names)
+            joined = part.array if total is None else eval_quietly(_BINARY[e.op], [total.array, part.array], e.dtype)
+            total = Value(joined, part.names)
         self.ranges[axis] = whole
         self._forget(axis)
         assert total is not None
@@ -452,7 +474,8 @@ class Evaluator:
         inner = [n for n in a.names if n in axes]
         rows = [n for n in a.names if n not in shared]
         columns = [n for n in b.names if n not in shared]
-        left, right = arrange(a, batch, rows, inner), arrange(b, batch, inner, columns)
+        arranged = self.kept.arranged if self.kept else arrange
+        left, right = arranged(a, batch, rows, inner), arranged(b, batch, inner, columns)
         made = self.product(e, left, right)
         names = (*batch, *rows, *columns)
         array = made.reshape([len(self.ranges[n]) for n in names])
@@ -467,34 +490,9 @@ def _clipped(position: Array, size: int) -> Array:
 
 
 @by_identity(1 << 8)
-def product_factors(e: Reduce) -> list[Expr] | None:
-    """The factors of an unconditional sum of products with at least two factors; else None.
-
-    None too for a product of many factors, which may be a few values, squared again and again, that are computed once.
-    """
-    if e.op != "sum" or e.cond is not None:
-        return None
-    out = factors(e.body)
-    return out if 1 < len(out) <= MOST_FACTORS and all(free_vars(f) for f in out) else None
-
-
-@by_identity(1 << 8)
 def keys_of(e: Reduce) -> tuple[Mapping[str, Expr], Sequence[Expr]] | None:
     """The keys of a reduction of integers of which each term belongs to one element, and the other conditions."""
     over = {a.name for a in e.axes}
     if not (e.dtype.is_int and e.op in ("sum", "max", "min") and free_vars(e.body) <= over):
         return None
     return equations(e.cond, over)
-
-
-def finite(v: Value) -> bool:
-    """Whether no element is inf or NaN."""
-    return v.array.dtype.kind != "f" or every(np.isfinite(v.array))
-
-
-def arrange(v: Value, batch: list[str], first: list[str], second: list[str]) -> Array:
-    """``v`` as an array [batch, first, second], each group flattened."""
-    array = v.array.transpose([v.names.index(n) for n in (*batch, *first, *second)])
-    b, f = len(batch), len(batch) + len(first)
-    shape = (prod(array.shape[:b]), prod(array.shape[b:f]), prod(array.shape[f:]))
-    return np.ascontiguousarray(array).reshape(shape)

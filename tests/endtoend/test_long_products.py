@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from nautilus.core.expr.nodes import Reduce
+from nautilus.core.expr.products import product_factors
 from nautilus.driver import Request, compile_file
-from nautilus.frontend.interp import product_factors
 from nautilus.frontend.semantics.check import load_text
 from nautilus.ma_tile.text import format as ma_format
 

@@ -73,7 +73,7 @@ from nautilus.core.schedule import SplitPlan
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import STEP, Evaluator, run_spec
 from nautilus.frontend.spec import Definition, Spec
-from nautilus.frontend.values import Value, line_up
+from nautilus.frontend.values import Unchanged, Value, line_up
 from nautilus.scalar.analysis.ranges.precision import significant_bits
 
 _CUT = 1.0  # what a tensor core cuts off the sum so far at each accumulation, in units of u
@@ -86,8 +86,8 @@ _OWN = nullcontext()  # of an operation with errors of its own
 
 
 def run(
-    program: Spec, inputs: Mapping[str, Any], scalars: Mapping[str, Any], sizes: Mapping[str, int],
-    how: Roundings, probe: Probe, steps: int | None = None, exact: Arguments | None = None,
+    program: Spec, inputs: Mapping[str, Any], scalars: Mapping[str, Any], sizes: Mapping[str, int], how: Roundings,
+    probe: Probe, steps: int | None = None, exact: Arguments | None = None, shared: dict[int, Unchanged] | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of ``program``, unrounded, with the errors of ``probe``; ``steps``: of recurrences, at most."""
     common = Common(recurs=any(d.recurrence is not None for d in program.definitions))
@@ -109,7 +109,7 @@ def run(
     shown = {n: u * probe.size for n, u in how.shown.items() if u}
     near = {n: inputs[n] * (1.0 + u * rng.uniform(-1.0, 1.0, inputs[n].shape)) for n, u in shown.items()}
     with np.errstate(all="ignore"):
-        return run_spec(program, {**inputs, **near}, scalars, sizes, evaluate, steps)
+        return run_spec(program, {**inputs, **near}, scalars, sizes, evaluate, steps, None if near else shared)
 
 
 class Rounding(Evaluator):
@@ -129,6 +129,7 @@ class Rounding(Evaluator):
         self.coherent = probe.coherent and (probe.regular or STEP not in params or not is_running_sum(d))
         self.shared = common
         self.ties, self.orders = of_nodes(d.expr, how.ties) if probe.tie else {}, orders_of(d.expr, how.ties)
+        self.shares = not (self.ties or self.orders)
         own = STEP in params or probe.regular
         self.repeated = {} if own else {**names_of(d.expr, how.repeated), **names_of_arguments(d.expr, how.arguments)}
         self.library = exact_nodes(d.expr) if d.name in how.exact else frozenset[int]()
@@ -346,9 +347,8 @@ class Rounding(Evaluator):
         decided = any(map(self.computed, [e] if steps.whole else e.args)) or is_inexact_number(e.args[-1], e.dtype)
         if not decided or is_whole(e.args[0], self.how.ties.whole):
             return value.array
-        x, by = np.ones(()), np.ones(())
-        if not steps.whole:
-            x, by = (np.abs(line_up(self.value(a), value.names)) for a in e.args)
+        sides = (np.abs(line_up(self.value(a), value.names)) for a in e.args)
+        x, by = (np.ones(()), np.ones(())) if steps.whole else sides
         if not steps.whole and (self.probe.coherent or self.probe.reals):
             end = 0.0 if self.probe.opposed or self.probe.size < 0.0 else by
             return anywhere(value.array, by, x * self.unit(e.dtype), end)

@@ -8,11 +8,10 @@ from math import prod
 from typing import Final
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, walk
-from nautilus.core.expr.products import factors, matrix_products
+from nautilus.core.expr.products import factors, matrix_products, product_factors
 from nautilus.core.index.groups import quotients
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
-from nautilus.frontend.interp import product_factors
 from nautilus.frontend.spec import Spec
 from nautilus.targets.limits import SHORT_DEPTH
 

@@ -55,6 +55,8 @@ class Watch:
 class _Watching(Evaluator):
     """The evaluation of one definition, which tells ``watch`` of its numbers."""
 
+    shares = False
+
     def __init__(self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any], watch: Watch) -> None:
         super().__init__(d, buffers, params)
         self.watch = watch

@@ -18,6 +18,7 @@ from nautilus.core.numerics import Array, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec
+from nautilus.frontend.values import Unchanged
 
 #: Every bound is of three choices of independent errors of up to 2 units of roundoff, and of two of common errors of
 #: up to 1.25 units, of which one has errors that cancel least.
@@ -62,10 +63,11 @@ def errors(
         return parts[name].cut(x) if name in parts else x
 
     exact = arguments(program, how.ties, arrays, scalars, sizes) if how.ties else None
+    shared: dict[int, Unchanged] = {}
     for probe in probes:
         if exact is not None:
             exact.parts.clear()
-        moved, *sides = _runs(program, arrays, scalars, sizes, how, probe, exact)
+        moved, *sides = _runs(program, arrays, scalars, sizes, how, probe, exact, shared)
         found = {}
         for name, x in values.items():
             got = cut(name, moved[name])
@@ -82,14 +84,15 @@ def errors(
 
 def _runs(
     program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, int | float | bool], sizes: Mapping[str, int],
-    how: Roundings, probe: Probe, exact: Arguments | None,
+    how: Roundings, probe: Probe, exact: Arguments | None, shared: dict[int, Unchanged] | None = None,
 ) -> tuple[dict[str, Array], ...]:  # fmt: skip
     """The outputs under ``probe``; where steps have ties, also those with a few numbers above ties, and below.
 
     ``exact``: the arguments of these steps.
     """
     chosen = (0, 1, -1) if exact is not None and probe.tries_ties else (None,)
-    return tuple(run(program, arrays, scalars, sizes, how, replace(probe, tie=tie), exact=exact) for tie in chosen)
+    tried = (replace(probe, tie=tie) for tie in chosen)
+    return tuple(run(program, arrays, scalars, sizes, how, p, exact=exact, shared=shared) for p in tried)
 
 
 def _distance(a: Array, b: Array, dtype: DType) -> Array:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 
-from nautilus.core.expr.nodes import Expr, Op, free_vars
+from nautilus.core.expr.nodes import Expr, Op, Reduce, free_vars
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.types import holds
 
 MOST_FACTORS = 64  # a product of more is no matrix product, and comparing each factor with the others is quadratic
@@ -25,6 +26,18 @@ def factors(e: Expr, through: Collection[str] = ()) -> list[Expr]:
         case Op(op=op, args=args) if op in through:
             return factors(args[1 if op == "select" else 0], through)
     return [e]
+
+
+@by_identity(1 << 8)
+def product_factors(e: Reduce) -> list[Expr] | None:
+    """The factors of an unconditional sum of products with at least two factors; else None.
+
+    None too for a product of many factors, which may be a few values, squared again and again, that are computed once.
+    """
+    if e.op != "sum" or e.cond is not None:
+        return None
+    out = factors(e.body)
+    return out if 1 < len(out) <= MOST_FACTORS and all(free_vars(f) for f in out) else None
 
 
 def signed_terms(e: Expr, negative: bool = False) -> list[tuple[Expr, bool]]:

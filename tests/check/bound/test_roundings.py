@@ -24,8 +24,10 @@ from nautilus.check.bound.stated import stated
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate
 from nautilus.core.expr.nodes import Const, Load, Op, Var, walk
+from nautilus.core.numerics import Array
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
+from nautilus.frontend import interp
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
 
@@ -48,6 +50,31 @@ SECOND = """
 STEPS = (
     "dim B = 4, T = {t}\ninput x: f32[B, T]\noutput h: f32[B, T]\nrecur h[b, t] = {step} if t > {back} else x[b, t]\n"
 )
+
+SHARED = """
+    dim B = 2, T = 3, D = 4
+    input x: f16[B, T, D], w: f16[D, D], at: i32[D]
+    output h: f32[B, T, D], y: f32[B, D]
+    recur h[b, t, i] = x[b, t, at[i] % D] + (sum[j](h[b, t - 1, j] * w[j, i]) if t > 0 else 0)
+    y[b, i] = sum[t, j | t <= i](h[b, t, j] * w[(i + j) % D, at[j] % D])
+    """
+
+
+@pytest.mark.parametrize("grid", [1 << 22, 12], ids=["whole", "cut"])
+def test_evaluations_that_share_values_have_the_errors_of_others(monkeypatch: pytest.MonkeyPatch, grid: int) -> None:
+    spec = load_text(dedent(SHARED))
+    given = generate(spec, "random", 0)
+    how = roundings(spec, "fast")
+
+    def found(kept: bool) -> list[dict[str, Array]]:
+        if not kept:
+            monkeypatch.setattr(interp.Tensors, "unchanged", lambda self, d: None)
+        exact = run_spec(spec, given.arrays)
+        return [exact, *errors(spec, given.arrays, {}, {}, how, exact)]
+
+    monkeypatch.setattr(interp, "_GRID", grid)
+    for a, b in zip(found(True), found(False), strict=True):
+        assert a.keys() == b.keys() and all(np.array_equal(a[n], b[n]) for n in a)
 
 
 def test_roundings_of_different_numbers_are_not_alike() -> None:

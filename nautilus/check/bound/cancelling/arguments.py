@@ -74,6 +74,8 @@ def arguments(
 class _Recorder(Evaluator):
     """An exact evaluation that records the arguments of steps."""
 
+    shares = False
+
     nodes: Mapping[int, str]
     orders: Mapping[int, str]
     to: Arguments

@@ -143,6 +143,8 @@ class _Recorded:
 class _Recorder(Evaluator):
     """An evaluation that records the distances from the singular points that it meets."""
 
+    shares = False
+
     to: _Recorded
 
     def compute(self, e: Expr) -> Value:
