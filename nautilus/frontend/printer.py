@@ -8,6 +8,7 @@ from __future__ import annotations
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, walk
 from nautilus.core.index.sizes import Extent
 from nautilus.core.index.sizes import Extent as AnyExtent
+from nautilus.core.index.strides import is_stride_param
 from nautilus.frontend.spec import Definition, Spec, Tensor
 
 #: operator -> (symbol, precedence of the whole, of the left side, of the right side); loosest is 0.
@@ -54,7 +55,7 @@ def _tensor(t: Tensor) -> str:
 
 def _strided(strides: tuple[AnyExtent, ...]) -> str:
     """The axes whose strides are given at launch, by number."""
-    given = [n for n, s in enumerate(strides) if isinstance(s, Param)]
+    given = [n for n, s in enumerate(strides) if is_stride_param(s)]
     if len(given) == len(strides):
         return " strided(all)"
     if given == [*range(len(strides) - 1)]:
