@@ -92,6 +92,8 @@ def _read(t: Mapping[str, Any], v: View, known: dict[str, Number], multiples: Ma
         raise InputError(f"{t['name']} has {len(v.shape)} axes instead of {len(t['shape'])}")
     pairs = [*zip(t["shape"], v.shape, strict=True)]
     for extent, size, step in zip(t["strides"], v.shape, v.strides, strict=True) if t["strided"] else ():
+        if extent in t["shape"]:
+            continue  # the axes after it have no gaps, which `check_tensor` compares
         multiple = multiples.get(extent, 1) if isinstance(extent, str) else 1
         pairs.append((extent, step if size > 1 else -(-max(step, 1) // multiple) * multiple))  # one row has no stride
     for extent, size in pairs:

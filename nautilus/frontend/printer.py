@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, walk
 from nautilus.core.index.sizes import Extent
+from nautilus.core.index.strides import is_stride_param
 from nautilus.frontend.spec import Definition, Spec, Tensor
 
 #: operator -> (symbol, precedence of the whole, of the left side, of the right side); loosest is 0.
@@ -53,7 +54,7 @@ def _tensor(t: Tensor) -> str:
 
 def _strided(strides: tuple[Extent, ...]) -> str:
     """The axes whose strides are given at launch, by number."""
-    given = [n for n, s in enumerate(strides) if isinstance(s, Param)]
+    given = [n for n, s in enumerate(strides) if is_stride_param(s)]
     if len(given) == len(strides):
         return " strided(all)"
     if given == [*range(len(strides) - 1)]:

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nautilus.core.expr.nodes import SPAN, Axis, Expr, Load, Param, walk
 from nautilus.core.index.sizes import Extent, extent_value
+from nautilus.core.index.strides import is_stride_param
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.text.expressions import format_expr
@@ -189,7 +190,7 @@ class Spec:
     def stride_params(self) -> tuple[Param, ...]:
         """The strides that are known only at launch, in the order of the tensors."""
         found = (s for t in (*self.inputs, *self.outputs) for s in t.strides or ())
-        return tuple(s for s in found if isinstance(s, Param))
+        return tuple(s for s in found if is_stride_param(s))
 
     @property
     def launch_dims(self) -> tuple[Dim, ...]:

@@ -18,7 +18,7 @@ from nautilus.core.buffers import Buffer, extents, show_shape
 from nautilus.core.errors import InputError, first_line
 from nautilus.core.expr.nodes import Param
 from nautilus.core.index.sizes import Extent
-from nautilus.core.index.strides import pad
+from nautilus.core.index.strides import is_stride_param, pad
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
 from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType, Number, integer_limits
@@ -124,7 +124,7 @@ def arguments(
         for extent, size in zip(slot.shape, read[slot.name].shape if slot.name in read else (), strict=False):
             if isinstance(extent, Param) and known.setdefault(extent.name, size) != size:
                 raise InputError(f"{slot.name} has {extent.name} = {size}, but {extent.name} is {known[extent.name]}")
-    rows = {p.name for s in (*signature.inputs, *signature.outputs) for p in s.strides or () if isinstance(p, Param)}
+    rows = {p.name for s in (*signature.inputs, *signature.outputs) for p in s.strides or () if is_stride_param(p)}
     for name, _, _ in signature.scalars:
         if name not in known and name not in rows:
             raise InputError(f"scalar {name!r} has no value and no default; give one with --set {name}=VALUE")

@@ -171,6 +171,17 @@ def test_numbers_fit_their_types() -> None:
     assert value(["eq", ["mod", "N", "M"], 0], {"N": 4, "M": 0}) is True  # as in the launcher
 
 
+def test_a_size_is_not_read_from_the_stride_of_one_row() -> None:
+    tensor = {"name": "X", "shape": [2, 1, "N"], "strides": ["X_stride0", "N", 1], "strided": True}
+    about = {"default": None, "least": None, "most": 64, "multiple": 1}
+    size, stride = {"name": "N", "dtype": "i32", "size": True}, {"name": "X_stride0", "dtype": "i64", "size": False}
+    view = arrays.View(0, "f", 32, (2, 1, 8), (16, 12, 1), 0)
+    assert numbers_of({"tensors": [tensor], "scalars": [about | size, about | stride]}, {"X": view}, {}) == {
+        "N": 8,
+        "X_stride0": 16,
+    }
+
+
 def test_the_second_compilation_is_read_from_the_cache(
     spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,10 @@ HINTS = {
     "input v: half[M]": "write 'f16'", "O[i] = rms_norm[i](X[i])": "write 'rms_norm[j](x, eps)'",
     "O[i] = X[i / 2]": "'//' divides integers",
     "O[i] = X[i - M / 2]": "'//' divides integers",
+    "O[i] = einsum('i->i', X)": "product-sum", "O[i] = X[i] * 1e-3f": "no suffix: '1e-3'",
+    "O[i], P = X[i], 1": "one definition for each tensor", "O[...] = X[0]": "an index of its own",
+    "input: v: f32[M]": "'input X: f16[M, N]'", "O[M] = X[i]": "write 'i' in the place of one",
+    "recur T[i: M, j: M] = T[i, j - 1] + T[i - 1, j] if i > 0 and j > 0 else X[i]": "a recurrence of its own",
 }  # fmt: skip
 
 

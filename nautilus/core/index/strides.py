@@ -8,15 +8,21 @@ kernels rely on.  Without strides a tensor is row-major: its elements lie side b
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from nautilus.core.expr.nodes import Param
 from nautilus.core.index.sizes import Extent, extent_value, volume
+from nautilus.core.types import DType
 
 if TYPE_CHECKING:
     from nautilus.core.numerics import Array
 
 MOST_STRIDE = 1 << 40  # elements, as many as a tensor may have
+
+
+def is_stride_param(stride: Extent) -> TypeGuard[Param]:
+    """Whether the caller gives ``stride`` at launch.  A stride of axes without gaps may be a size, which is an i32."""
+    return isinstance(stride, Param) and stride.dtype is DType.I64
 
 
 def row_major(shape: Sequence[Extent]) -> tuple[Extent, ...]:
@@ -33,7 +39,7 @@ def pad(shape: Sequence[Extent], strides: Sequence[Extent], numbers: MutableMapp
     found: list[int] = []
     end = 1  # elements from the first one to the end of the axes after
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if isinstance(stride, Param) and stride.name not in numbers:
+        if is_stride_param(stride) and stride.name not in numbers:
             numbers[stride.name] = (-(-end // stride.multiple) + 1) * stride.multiple
         found.insert(0, extent_value(stride, size))
         end = max(end, extent_value(extent, size) * found[0])

@@ -20,7 +20,7 @@ def _is_long(text: str) -> bool:
 
 
 def _broken(line: str) -> list[str]:
-    """The lines into which ``line`` is broken; comments and macros are as long as they are.
+    """The lines into which ``line`` is broken; macros are as long as they are.
 
     A comment after code goes to a line of its own in front of it.
     """
@@ -30,6 +30,8 @@ def _broken(line: str) -> list[str]:
     out: list[str] = []
     if len(line) <= WIDTH:
         return [line]
+    if start.startswith("// "):
+        return _broken_comment(line, first)
     if not start.startswith(("//", "#")) and (at := _comment(line)):
         return [first + line[at:], *_broken(line[:at].rstrip())]
     while len(line) > WIDTH and not start.startswith(("//", "#")):
@@ -40,6 +42,14 @@ def _broken(line: str) -> list[str]:
         out.append(f'{head}"' if quoted else head.rstrip())
         line = indent + (f'"{rest}' if quoted else rest.lstrip())
     return [*out, line]
+
+
+def _broken_comment(line: str, first: str) -> list[str]:
+    """The lines of a comment that has a line of its own, broken at spaces."""
+    at = line.rfind(" ", len(line) - len(line.lstrip(" /")), WIDTH + 1)
+    if len(line) <= WIDTH or at < 0:
+        return [line]
+    return [line[:at], *_broken_comment(f"{first}//     {line[at + 1 :]}", first)]
 
 
 def _comment(line: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from nautilus.core.buffers import Buffer, ScalarParam, Space
 from nautilus.core.expr.nodes import Param
 from nautilus.core.index.sizes import Extent
+from nautilus.core.index.strides import is_stride_param
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
@@ -65,7 +66,7 @@ def operator(module: MemModule, reserved: Collection[str]) -> Operator:
         for n, (extent, step) in enumerate(zip(b.array_shape, b.array_strides or b.array_shape, strict=True)):
             if b.space is Space.INPUT and isinstance(extent, Param):
                 shown.setdefault(extent.name, f"{names[b.name]}.shape[{n}]")
-            if b.space is not Space.TEMP and b.array_strides is not None and isinstance(step, Param):
+            if b.space is not Space.TEMP and b.array_strides is not None and is_stride_param(step):
                 shown.setdefault(step.name, f"stride({names[b.name]}, {n}, {multiples[step.name]})")
     return Operator(module, names, shown)
 

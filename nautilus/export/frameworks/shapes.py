@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Param
+from nautilus.core.index.strides import is_stride_param
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.ops import MemModule
 
@@ -26,6 +27,6 @@ def shown_by(module: MemModule) -> dict[str, Shown]:
         for n, (extent, step) in enumerate(zip(b.array_shape, b.array_strides or b.array_shape, strict=True)):
             if isinstance(extent, Param):
                 shown.setdefault(extent.name, Shown(b, n, False))
-            if b.array_strides is not None and isinstance(step, Param):
+            if b.array_strides is not None and is_stride_param(step):
                 shown.setdefault(step.name, Shown(b, n, True))
     return shown

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from nautilus.core.buffers import Buffer, ScalarParam, Space
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr.nodes import Param
-from nautilus.core.index.strides import row_major
+from nautilus.core.index.strides import is_stride_param, row_major
 from nautilus.core.types import FORMATS, integer_limits
 from nautilus.cuda.host.workspace import workspace_sizes
 from nautilus.cuda.names import module_names
@@ -209,7 +208,7 @@ def _body(op: Operator, name: str, parts: Sequence[Part]) -> Iterator[str]:
         shape = "".join(f"{text(op, n)}, " for n in b.array_shape).rstrip()
         free = b.array_strides is not None
         steps = b.array_strides if b.array_strides is not None else row_major(b.array_shape)
-        wanted = "".join("None, " if free and isinstance(s, Param) else f"{text(op, s)}, " for s in steps).rstrip()
+        wanted = "".join("None, " if free and is_stride_param(s) else f"{text(op, s)}, " for s in steps).rstrip()
         dtype = f"torch.{FORMATS[b.dtype].torch}"
         given = f'"{b.name}", {op.names[b.name]}, {dtype}, ({shape}), ({wanted}), {alignment(parts, b)}'
         yield f"    check({given}, device)"

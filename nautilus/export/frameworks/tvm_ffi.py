@@ -16,8 +16,7 @@ from pathlib import Path
 
 from nautilus.core.buffers import Buffer, ScalarParam, Space
 from nautilus.core.errors import ToolchainError
-from nautilus.core.expr.nodes import Param
-from nautilus.core.index.strides import row_major
+from nautilus.core.index.strides import is_stride_param, row_major
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.cuda.ctypes import interface_type
@@ -233,7 +232,7 @@ def _check(b: Buffer, first: Buffer, own: _Locals, names: ModuleNames) -> Iterat
     """The checks of one tensor; C++ has no arrays without elements, so both have one more."""
     code, bits = dlpack(b.dtype)
     steps = b.array_strides if b.array_strides is not None else row_major(b.array_shape)
-    wanted = ["-1" if b.array_strides is not None and isinstance(s, Param) else extent_text(s, names.arguments)
+    wanted = ["-1" if b.array_strides is not None and is_stride_param(s) else extent_text(s, names.arguments)
               for s in steps]  # fmt: skip
     shape = [extent_text(e, names.arguments) for e in b.array_shape]
     name, start = names.arguments[b.name], names.arguments[first.name]

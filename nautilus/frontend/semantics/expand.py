@@ -231,9 +231,14 @@ class Expander:
             raise Fault("N0211", f"'{name}' is a function; it needs arguments", span, f"write '{name}(...)'")
         hint = VALUES.get(name) or nearest(name, known)
         if id(node) in self._positions or (len(name) <= 2 and name.islower() and hint is None):
-            near = nearest(name, frame.locals)
+            near = nearest(name, frame.locals) or self._size_in_its_place(name, frame)
             raise Fault("N0302", f"index '{name}' is never bound", span, near or unbound_hint(name))
         raise Fault("N0202", f"unknown name '{name}'", span, hint)
+
+    def _size_in_its_place(self, name: str, frame: Frame) -> str | None:
+        """The hint where a size stands in the place of the index variable ``name``, as in ``C[M, N] = A[i, j]``."""
+        size = next((n for n in frame.locals if n in self.sym.dims), None)
+        return size and f"a size such as '{size}' binds no index; write '{name}' in the place of one"
 
     def _load(self, node: ast.Index, frame: Frame, span: Span) -> Expr | None:
         name = node.name.id

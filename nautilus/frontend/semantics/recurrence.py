@@ -305,10 +305,12 @@ def _steps(
     while len(order) < len(members):
         free = [n for n in members if n not in order and all(t in order for t in now[n])]
         if not free:
-            stuck = next(r for n in members if n not in order for t, r in now[n].items() if t not in order)
+            target, stuck = next((t, r) for n in members if n not in order for t, r in now[n].items() if t not in order)
             step = stuck.reader.axes[places[stuck.reader.name]].name
             message = f"'{stuck.reader.name}' is defined from its own value at the same '{step}'"
-            sym.error("N0207", message, stuck.load.span)
+            hint = f"every read of an earlier value goes back along '{step}'; what "
+            hint += "runs along another index is a recurrence of its own"
+            sym.error("N0207", message, stuck.load.span, hint if target == stuck.reader.name else None)
             return []
         order += free
     names = tuple(order)

@@ -293,6 +293,8 @@ def character_hint(text: str, at: int) -> str | None:
     """What to write instead of the character of ``text`` at ``at``, which is no part of the language."""
     char, before, behind = text[at], text[at - 1 : at], text[at + 1 : at + 40]
     if char == ".":
+        if text[at - 2 : at] == "..":
+            return "every dimension has an index of its own: 'X[b, i, j]'"
         if behind[:1] in ("*", "/", "^") and behind:
             return f"operators are about single elements: write '{behind[0].replace('^', '**')}'"
         name = re.match(r"\w*", behind)
@@ -302,6 +304,8 @@ def character_hint(text: str, at: int) -> str | None:
     if char == "'":
         if re.match(r"[-+]?inf", behind):
             return "write 'inf'"
+        if re.search(r"\beinsum\s*\(\s*$", text[:at]):
+            return FUNCTIONS["einsum"]
         return _ATTRIBUTES["T"] if re.match(r"[\w\])]", before) else "text is written in double quotes"
     if char in _CHARACTERS or char.isascii():
         return _CHARACTERS.get(char)
@@ -323,7 +327,7 @@ def number_hint(text: str, largest: int) -> str | None:
     """What to write instead of ``text``, which begins with a digit and is no number, such as ``0xff`` or ``1.0f``."""
     if re.fullmatch(r"[0-9.]+j", text):
         return FUNCTIONS["complex"]
-    if re.fullmatch(r"[0-9.]+(e[-+]?[0-9]+)?[fFlLhu]", text):
+    if re.fullmatch(r"[0-9.]+([eE][-+]?[0-9]+)?[fFlLhu]", text):
         return f"a number has no suffix: '{text[:-1]}'"
     try:
         value = int(text, 0)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from nautilus.cuda.text.wrapping import wrapped
+from nautilus.cuda.text.wrapping import WIDTH, wrapped
 
 LONG = "a_name_of_twenty_one_"
 
@@ -15,6 +15,13 @@ def code(text: str) -> str:
     """``text`` as one line without comments, with adjacent string literals joined."""
     joined = " ".join(re.sub(r"//.*", "", line).strip() for line in text.splitlines())
     return re.sub(r"\s+", "", joined.replace('" "', ""))
+
+
+def test_a_line_of_comment_is_broken_at_spaces() -> None:
+    words = ["//", *(f"{LONG}{n}" for n in range(30)), "x" * 200, "end"]
+    found = wrapped("    " + " ".join(words)).splitlines()
+    assert " ".join(found).replace("//", "").split() == words[1:]
+    assert all(x.startswith("    // ") and len(x) <= WIDTH for x in found if "xx" not in x)
 
 
 @pytest.mark.parametrize(

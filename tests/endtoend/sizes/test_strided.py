@@ -12,6 +12,7 @@ from nautilus.core.buffers import extents
 from nautilus.core.errors import InputError
 from nautilus.core.index.strides import pad, places, row_major, span, spread
 from nautilus.driver import Request, compile_file
+from nautilus.export.frameworks.python_function import operator
 from nautilus.frontend.printer import format_spec
 from nautilus.frontend.semantics.check import load_text
 from nautilus.ma_tile.interp.module import run_module
@@ -38,9 +39,10 @@ O[b, i, h, d] = sum[j](P[b, h, i, j] * X[b, j, 2, h, d])
 ROWS = """
 dim B = 3, M = runtime, N = 40
 input X: f32[B, M, N] strided(B), Y: f16[B, M, N] strided(all)
-output O: f32[B, M, N] strided(all), S: f32[B, M] strided
+output O: f32[B, M, N] strided(all), S: f32[B, M] strided, T: f32[B, 2, M] strided(B)
 O[b, i, j] = X[b, i, j] + Y[b, i, j]
 S[b, i] = sum[j](O[b, i, j])
+T[b, e, i] = S[b, i] + e
 """
 
 
@@ -55,6 +57,13 @@ def test_every_level_agrees_and_reads_no_gap(text: str, arch: str) -> None:
     assert not [line for size in (0, 1, 70) for line in wrong(made, (size,))]
 
 
+def test_a_stride_that_is_a_size_is_no_argument_of_its_own() -> None:
+    module = compile_file(Request(Path("given.naut"), until="ma-tile", text=ROWS)).modules["ma-tile"]
+    assert [p.name for p in module.params].count("M") == 1
+    names = operator(module, ())
+    assert names.shown["M"] == "X.shape[1]" and names.shown["T_stride0"] == "stride(T, 0, 4)"
+
+
 def test_aligned_rows_are_copied_by_tma() -> None:
     assert "wgmma" in compiled(PRODUCT).cuda_module.code  # rows of 203 elements would not be
     assert "wgmma" not in compiled(PRODUCT.replace(" strided", "")).cuda_module.code
@@ -65,6 +74,7 @@ def test_strides_follow_the_axes_that_are_named() -> None:
     assert [getattr(s, "name", s) for s in tensors["X"].strides or ()][::2] == ["X_stride0", 1]
     assert [s.name for s in load_text(ROWS).stride_params] == [
         "X_stride0", "Y_stride0", "Y_stride1", "Y_stride2", "O_stride0", "O_stride1", "O_stride2", "S_stride0",
+        "T_stride0",
     ]  # fmt: skip
 
 
