@@ -32,11 +32,12 @@ from nautilus.ma_tile.ir.ops import Frag, GlobalLoad, GlobalStore, MemKernel, Tm
 from nautilus.ma_tile.ir.traverse import bound
 from nautilus.ma_tile.ir.values import Smem
 from nautilus.targets.limits import VECTOR_BYTES
-from nautilus.targets.memory_rates import ATOMIC_LINES, OUTSIDE, SECTOR, SHARED_ATOMIC, SPLIT, WAITS, split_rows
+from nautilus.targets.memory_rates import ATOMIC_LINES, OUTSIDE, SECTOR, SHARED_ATOMIC, SPLIT, split_rows
 
 REQUEST = 0.75  # share of the time of a sector alone in its line that its neighbours in the line do not take again
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 neighbouring elements counts
 SCATTERED = 36  # the same of elements anywhere: 95e9 a second on an H200 (histogram of 65536 counters)
+_SCHEDULERS = 4  # warp instructions that a multiprocessor begins in a cycle
 _CACHED = 4 << 20  # bytes of a tensor that stays in L2
 #: bytes that memory loads in the time in which it begins a row of less than a line: copies load neighbouring parts of
 #: the line at different times (H200, weights of few bits: rows of 16, 32, 64 bytes 1.1, 1.6, 2.4 TB/s)
@@ -61,8 +62,7 @@ def store_work(buffer: Buffer, op: GlobalStore, kernel: MemKernel, warps: int) -
     layout = kernel.layouts[op.value.layout]
     count, words = warps * layout.registers / max(1, op.vec), buffer.dtype.bytes / 4
     if op.scratch is not None:
-        copies = prod(a.size for s in kernel.smem if s.name == op.scratch for a in s.axes[1:])
-        return StoreWork(issue=count * SHARED_ATOMIC * WAITS[copies] * words)
+        return StoreWork(issue=count * words * SHARED_ATOMIC * _SCHEDULERS)
     if op.combiner is not None:
         lines = min(ATOMIC_LINES, max(1, prod(nominal(n) for n in buffer.shape) * buffer.dtype.bytes // LINE))
         each, sectors_each = (32, SCATTERED) if refs(op.index[-1]) else (1, COMBINED)

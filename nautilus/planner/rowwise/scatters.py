@@ -28,7 +28,7 @@ from nautilus.scalar.passes.axes.scatter import (
 )
 from nautilus.scalar.rewriting import find_defs
 from nautilus.targets.limits import SCATTER_BYTES, SCATTERS_BYTES
-from nautilus.targets.memory_rates import ATOMIC_LINES, SHARED_ATOMIC, WAITS
+from nautilus.targets.memory_rates import ATOMIC_LINES, SHARED_ATOMIC
 from nautilus.targets.rates import Machine, machine
 
 MARGIN = 1.25  # least quotient of the times of the masked form and of the scatter
@@ -86,8 +86,7 @@ def scatter_seconds(d: Def, k: Keyed, m: Machine) -> float:
     launches += first > 1
     moved = ((passes * count + (first > 1) * (first + 1) * count) * 4 + (2 if whole else 8) * elements * 4) / m.dram
     if fits_in_blocks(d, k):
-        waits = WAITS[1] if d.par[-1] in k.keys else WAITS[max(WAITS)]  # lanes along an axis have banks of their own
-        atomics = count * words * SHARED_ATOMIC * waits / (32 * m.multiprocessors * m.clock)
+        atomics = count * words * SHARED_ATOMIC / (32 * m.multiprocessors * m.clock)
         return launches * m.launch + max(atomics, moved)
     atomics = count * words * _ATOMIC / (32 * m.multiprocessors * m.clock)
     lines = min(ATOMIC_LINES, max(1, elements * copies(d, k) * words / LINE))

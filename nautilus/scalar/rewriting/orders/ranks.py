@@ -33,6 +33,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import fresh_name
 
 WORD = 32  # bits
+WORDS = 1 << 31  # least number of keys with rows that an i32 does not hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,7 @@ class Codes:
         if left == 1:
             stored = store(converted(row, DType.I32))
             return replace(self, of=partial(read_of, stored), count=1, unit=1, name=stored.name)
-        dtype = DType.I32 if left * whole < 1 << 31 else DType.I64
+        dtype = DType.I32 if left * whole < WORDS else DType.I64
         rest = converted(self._above(number, self.unit * values), dtype)
         shifted = make("shift_left", rest, Const(whole.bit_length() - 1, dtype))
         stored = store(make("add", shifted, converted(row, dtype)))
