@@ -19,6 +19,11 @@ from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, 
 from nautilus.core.records import dataclass
 from nautilus.core.text.expressions import format_expr
 
+#: the rules of which both sides stand in the modules of the step
+_MOVED = frozenset(
+    {"split-residues", "separate-phases", "flatten-positions", "count-terms", "choose-terms", "divide-floors"}
+)
+
 
 def misplaced(
     c: Certificate, before: object, after: object,
@@ -34,7 +39,7 @@ def misplaced(
         return f"the modules have no {c.subject}"
     if c.rule in ("rolling-update", "split-k-update", "distribute"):
         return unproved(c, after)
-    if c.rule in ("split-residues", "separate-phases", "flatten-positions", "count-terms", "choose-terms"):
+    if c.rule in _MOVED:
         return _moved(c, old, new, earlier)
     if c.rule not in ("narrow", "factor", "defer-roundings"):
         return ""

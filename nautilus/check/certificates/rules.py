@@ -20,6 +20,7 @@ from itertools import islice, permutations, product
 
 from nautilus.check.validate.identities import DOMAINS, decide
 from nautilus.check.validate.sets.counts import counted_terms
+from nautilus.check.validate.sets.exact_values import same_values
 from nautilus.check.validate.sets.same_terms import same_results, same_terms
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.certificate import Certificate
@@ -32,6 +33,7 @@ _SETS = {
     **dict.fromkeys(_OTHER_AXES, same_terms),
     **dict.fromkeys(_OTHER_PLACES, same_results),
     "count-terms": counted_terms,
+    "divide-floors": same_values,
 }
 
 
