@@ -157,8 +157,9 @@ def profiles(known: Known, sample: Sample, case: Case) -> list[dict[str, tuple[P
         out: dict[str, tuple[Profile, Profile]] = {}
         for t in outputs:
             along = known.along[t.name]
-            few = known.inputs < INPUTS  # others have other dominant slices
-            counts = _counted(probed[0][t.name], begun[t.name], t.dtype, along, first) if few or not known.more else None
+            counts = None
+            if not known.more or known.inputs < INPUTS:  # several inputs have several dominant slices
+                counts = _counted(probed[0][t.name], begun[t.name], t.dtype, along, first)
             early = _profile([m[t.name] for m in probed], begun[t.name], t.dtype, along, first, counts)
             whole = _profile([m[t.name] for m in over], exact[t.name], t.dtype, along, known.steps, counts)
             out[t.name] = early, whole

@@ -12,6 +12,9 @@ logarithm is added.
 A large step has fewer inputs, fewer choices of errors and fewer measured steps, in this order.  Where two steps are
 more than what is affordable, no bound is stated.
 
+Where few elements have most of the norm, the growth and the error are those of single inputs, of which the one with the
+largest figure counts.
+
 A growth above :data:`.growth.LIMIT` makes a figure that would excuse wrong results.  The first of these takes its
 place:
 
@@ -41,7 +44,7 @@ from nautilus.check.bound.recurrences.growth import Figure, figures, relative_er
 from nautilus.check.bound.recurrences.memory import Memory, memory
 from nautilus.check.bound.recurrences.profiles import Case, Sample, profiles, samples_of
 from nautilus.check.bound.recurrences.stepwise import stepwise
-from nautilus.check.bound.sampling import INPUTS, NUMBERS, RUNTIME, wide
+from nautilus.check.bound.sampling import NUMBERS, RUNTIME, wide
 from nautilus.check.bound.sums.gathered import shortened
 from nautilus.check.bound.sums.shorter import volume, work
 from nautilus.core.numerics import Array, round_to
