@@ -268,7 +268,7 @@ class Check:
     ) -> None:
         """Compare the MA-tile levels with the last VR-tile level, and the last level that ran with the reference."""
         last, values = above, None if above.stage == "spec" else outputs(above, "typed")
-        if values is not None and ref is not None and not self.close(above, values, ref.rounded, given, ref, False):
+        if values is not None and ref is not None and not self.close(above, values, ref.truth, given, ref, False):
             self.find_typed_fault(given, ref, outputs)
         if below and given.kind in _PHYSICAL and not (self.slow and given.kind != "random"):
             started = thread_time()
@@ -288,7 +288,7 @@ class Check:
             if level.stage not in ("scalar", "vr-tile"):
                 continue
             got = outputs(level, "typed")
-            if got is None or not self.close(level, got, ref.rounded, given, ref, True):
+            if got is None or not self.close(level, got, ref.truth, given, ref, True):
                 return
 
     def find_ma_tile_fault(
@@ -413,7 +413,7 @@ class Check:
             return None
         ref.needs_range()
         target = ref.against(name, got)
-        other = target.rounded if name in ref.single else want[name]
+        other = target.truth if name in ref.single else want[name]
         each = None if target.each is None else bounds * target.each
         return compare.within(cut(got[name]), cut(other), bounds * target.allowed, each)
 

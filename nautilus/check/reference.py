@@ -197,6 +197,11 @@ class Reference:
         return {n: t.rounded for n, t in self.quick.items()}
 
     @property
+    def truth(self) -> dict[str, Array]:
+        """What errors of floats are measured from: a result close to a tie may be rounded either way; integers."""
+        return {n: t.truth if t.rounded.dtype.kind == "f" else t.rounded for n, t in self.quick.items()}
+
+    @property
     def noise(self) -> Mapping[str, float]:
         """How far two interpreters over the reals may be apart."""
         return self.distances()

@@ -73,11 +73,13 @@ six standard deviations of which are allowed: the error of n evaluated elements 
 their roundings have independent errors.  Few elements are evaluated on six inputs together, and on given inputs in
 twelve random runs instead of three.  Where fewer than four elements or rows have most of the error of a sample, as in a
 softmax of large logits, it is found again at 4096 elements, or where the output has fewer, on up to 32 inputs, of which
-the largest error counts.  So it is at 1024 elements where few states of a recurrence have grown the most.  Rows of such
+the largest error counts.  Where few elements of a recurrence have most of the norm, as paths of
+log-normal size do, it is found again at up to 1024 elements and on 6 to 32 inputs, over all steps under each choice of
+independent errors, and the largest figure of one input counts.  Rows of such
 an output, and the output on other inputs, have their norm in other few elements, with other relative errors: what is
 above the stated bound is judged by the errors on its inputs.  An output of up to three numbers that may all be close to
 0, as a sum of terms of both signs is, has the figure on most inputs; ``check`` and ``bench`` judge it by the errors on
-theirs.
+theirs.  So has an output of a recurrence of which one element of either sign has the norm.
 
 Values that cancel.  Where terms may cancel under a root, in a divisor or in a logarithm, as in ``1 / (x + y + z)``, or
 decide a comparison between two different values, the largest errors have no bound, and a norm is that of a few

@@ -32,11 +32,16 @@ _FEW_POINTS: Final = 1 << 19  # points of a step, up to which the time is that o
 _ELEMENTS: Final = (64, 16, 4)  # elements of an output at each step: the first number whose work is within the limit
 _MORE: Final = (1024, 256)  # where few of them have most of the norm
 _MORE_WORK: Final = 1 << 23  # points of the steps of one evaluation then
+_MORE_INPUTS: Final = 32  # then, at most
+_MORE_POINTS: Final = 512  # elements of an output on all inputs then, where it has fewer
 
 
 class Known:
-    """The data that all evaluations of the program ``fixed`` share; ``few``: the program at a few positions, or at
-    ``more``."""
+    """The data that all evaluations of the program ``fixed`` share; ``few``: the program at a few positions.
+
+    ``more``: at more positions and on more inputs, with all choices of errors over all steps.  ``first``: the steps
+    under all choices.
+    """
 
     def __init__(
         self, fixed: Spec, along: Mapping[str, Along], precision: str, schedule: Schedule, more: bool = False
@@ -44,6 +49,7 @@ class Known:
         most = _MORE_WORK if more else _WORK
         self.fixed, self.along, self.precision, self.schedule = fixed, along, precision, schedule
         self.terms, self.ranges = lengths(fixed), integer_ranges(fixed)
+        self.more = more
         self.total = max(a.total for a in along.values())
         for elements in _MORE if more else _ELEMENTS:
             self.chosen = {t.name: _positions(t, along[t.name], elements) for t in fixed.outputs}
@@ -59,11 +65,23 @@ class Known:
             step = max(1, work(replace(self.few.spec, inputs=(), definitions=members)) // self.total)
             if step * self.total <= most:
                 break
-        inputs = INPUTS if min(volume(t.shape) for t in self.few.spec.outputs) < FEW else 1
+        least = min(volume(t.shape) for t in self.few.spec.outputs)
+        inputs = INPUTS if least < FEW else 1
+        if more:
+            inputs = max(INPUTS, min(_MORE_INPUTS, _MORE_POINTS // max(1, least)))
         steps = min(self.total, max(_LEAST, min(_MOST, most // step)))
-        self.inputs, self.probes, self.steps = self._affordable(members, inputs, steps)
+        self.inputs, self.probes, self.steps = self._affordable(members, inputs, steps, more)
+        self.first = self._first(self.steps, more)
 
-    def _affordable(self, members: Sequence[Definition], inputs: int, steps: int) -> tuple[int, int, int]:
+    def _first(self, steps: int, more: bool) -> int:
+        """Of ``steps``, those under all choices of errors.
+
+        The growth from these to all steps is that under one choice, which a single path of an input may have by chance.
+        """
+        ends = any(a.axis is None for a in self.along.values())  # the growth of a last state is that between both
+        return steps if more and not (ends and steps < self.total) else min(steps, FIRST)
+
+    def _affordable(self, members: Sequence[Definition], inputs: int, steps: int, more: bool) -> tuple[int, int, int]:
         """How many inputs, choices of errors and steps are evaluated, at most ``inputs`` and ``steps``.
 
         No steps: the recurrence is not evaluated.
@@ -73,7 +91,7 @@ class Known:
         short = any(a.axis is None for a in self.along.values())
 
         def cost(inputs: int, probes: int, steps: int) -> int:
-            first = min(steps, FIRST)
+            first = self._first(steps, more)
             again = 2 * first if short and first < steps else 0
             return each * inputs * (2 * steps + (probes - 1) * first + again)
 
@@ -85,6 +103,7 @@ class Known:
         while steps > 2 and cost(inputs, probes, steps) > _POINTS:
             steps -= 1
         self.joins = each * inputs <= _FEW_POINTS
+        self.several = max(inputs, min(INPUTS, _FEW_POINTS // each))  # of which the values take little time
         largest = max((most for most, _ in sizes), default=0) // self.total
         fits = cost(inputs, probes, steps) <= 2 * _POINTS and largest <= _MOST_POINTS
         return inputs, probes, steps if fits else 0

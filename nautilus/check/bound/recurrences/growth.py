@@ -10,7 +10,7 @@ import numpy as np
 
 from nautilus.check.bound.exactness import unit
 from nautilus.check.bound.probes import margin
-from nautilus.check.bound.recurrences.excerpt import FIRST, Known
+from nautilus.check.bound.recurrences.excerpt import Known
 from nautilus.check.bound.recurrences.follows import Along
 from nautilus.check.bound.recurrences.memory import Memory
 from nautilus.check.bound.recurrences.profiles import Profile
@@ -86,7 +86,7 @@ def _figure(
     one, later = relative_errors(first.errors[0], first.values), relative_errors(whole.errors[0], whole.values)
     if along.axis is None:
         grown = later[-1] / one[-1] if 0.0 < one[-1] < inf else 1.0
-        points = [(0, 0.0), (min(FIRST, known.steps), worst[-1]), (known.steps, worst[-1] * max(1.0, grown))]
+        points = [(0, 0.0), (known.first, worst[-1]), (known.steps, worst[-1] * max(1.0, grown))]
         count, factor = 0, _beside_nearest(np.asarray(points[-1][1:]), whole)
     else:
         n = len(worst)

@@ -12,10 +12,10 @@ from nautilus.check.bound.choices import Probe, roundings
 from nautilus.check.bound.errors import run
 from nautilus.check.bound.probes import PROBES, kinds
 from nautilus.check.bound.recurrences.dominant import without_dominant
-from nautilus.check.bound.recurrences.excerpt import FIRST, Known
+from nautilus.check.bound.recurrences.excerpt import Known
 from nautilus.check.bound.recurrences.follows import Along
 from nautilus.check.bound.roundings.nearest import run_nearest
-from nautilus.check.bound.sampling import wide
+from nautilus.check.bound.sampling import INPUTS, wide
 from nautilus.check.bound.sums.gathered import shortened
 from nautilus.check.inputs import InputSet, generate
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var, rewrite
@@ -60,10 +60,10 @@ class Sample:
         return [{name: x[i] for name, x in arrays.items()} for i in range(self.count)]
 
 
-def samples_of(known: Known) -> list[Sample]:
-    """The inputs, all in one sample where a step has few points."""
+def samples_of(known: Known, inputs: int | None = None) -> list[Sample]:
+    """The inputs, all in one sample where a step has few points; ``inputs``: another number of them."""
     small, ranges = shortened(known.few.spec, known.ranges)
-    given = [generate(small, "random", seed, ranges=ranges) for seed in range(known.inputs)]
+    given = [generate(small, "random", seed, ranges=ranges) for seed in range(inputs or known.inputs)]
     if known.joins and all(g.scalars == given[0].scalars for g in given):
         return [Sample.of(known, given, small)]
     return [Sample.of(known, [g], small) for g in given]
@@ -134,7 +134,7 @@ def profiles(known: Known, sample: Sample, case: Case) -> list[dict[str, tuple[P
     program = _on_inputs(small, sample.count, case.rows)
     names = {t.name for t in small.inputs}
     arrays = {n: x for n, x in {**sample.arrays, **case.more, **case.rows}.items() if n in names}
-    first = min(known.steps, FIRST)
+    first = known.first
 
     def moved(probe: Probe, steps: int) -> dict[str, Array]:
         return run(program, arrays, sample.scalars, {}, how, probe, steps)
@@ -147,7 +147,8 @@ def profiles(known: Known, sample: Sample, case: Case) -> list[dict[str, tuple[P
     last_only = any(known.along[t.name].axis is None for t in small.outputs)  # its first steps are no part of these
     if first < known.steps and last_only:
         start, ahead = run_spec(program, arrays, sample.scalars, steps=first), moved(PROBES[0], first)
-    others = [moved(p, first) for p in PROBES[1 : known.probes]]
+    chosen = [p for p in PROBES[1 : known.probes] if not (p.coherent and known.more)]
+    others = [moved(p, first) for p in chosen]
     outputs = [t for t in small.outputs if t.dtype.is_float]
     found = []
     for one in zip(*map(sample.of_inputs, (values, start, later, *nearest, ahead, *others)), strict=True):
@@ -156,7 +157,9 @@ def profiles(known: Known, sample: Sample, case: Case) -> list[dict[str, tuple[P
         out: dict[str, tuple[Profile, Profile]] = {}
         for t in outputs:
             along = known.along[t.name]
-            counts = _counted(probed[0][t.name], begun[t.name], t.dtype, along, first)
+            counts = None
+            if not known.more or known.inputs < INPUTS:  # several inputs have several dominant slices
+                counts = _counted(probed[0][t.name], begun[t.name], t.dtype, along, first)
             early = _profile([m[t.name] for m in probed], begun[t.name], t.dtype, along, first, counts)
             whole = _profile([m[t.name] for m in over], exact[t.name], t.dtype, along, known.steps, counts)
             out[t.name] = early, whole

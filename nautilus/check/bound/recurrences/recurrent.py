@@ -12,6 +12,9 @@ logarithm is added.
 A large step has fewer inputs, fewer choices of errors and fewer measured steps, in this order.  Where two steps are
 more than what is affordable, no bound is stated.
 
+Where few elements have most of the norm, the growth and the error are those of single inputs, of which the one with the
+largest figure counts.
+
 A growth above :data:`.growth.LIMIT` makes a figure that would excuse wrong results.  The first of these takes its
 place:
 
@@ -41,16 +44,19 @@ from nautilus.check.bound.recurrences.growth import Figure, figures, relative_er
 from nautilus.check.bound.recurrences.memory import Memory, memory
 from nautilus.check.bound.recurrences.profiles import Case, Sample, profiles, samples_of
 from nautilus.check.bound.recurrences.stepwise import stepwise
-from nautilus.check.bound.sampling import RUNTIME, wide
+from nautilus.check.bound.sampling import NUMBERS, RUNTIME, wide
 from nautilus.check.bound.sums.gathered import shortened
 from nautilus.check.bound.sums.shorter import volume, work
-from nautilus.core.numerics import round_to
+from nautilus.core.numerics import Array, round_to
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.restrict import Restricted
 from nautilus.frontend.spec import Spec, Tensor
 
 _EVEN: Final = 4.0  # fewer elements than that, of equal values, would have the norm of the sampled ones
+_HEAVY: Final = 5.0  # the kurtosis of values from which on few elements have the norm; normal ones have 3
+_SINGLE: Final = 1.5  # fewer elements than that, of equal values, are one number
+_LEAST: Final = 3.0  # the same of few values
 
 
 def following_outputs(program: Spec) -> dict[str, Along]:
@@ -80,12 +86,14 @@ def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], sc
     samples = samples_of(known)
     moved = _combined(program, known, samples[0])
     whole = _figures(known, wanted, samples, moved)
-    uneven = [t for t in only.outputs if whole[t.name].is_useful and _is_uneven(known, t, samples)]
+    several = samples if known.inputs > 1 else samples_of(known, known.several)
+    uneven = [t for t in only.outputs if whole[t.name].is_useful and _is_uneven(known, t, several)]
     if uneven:
         most = Known(replace(only, outputs=tuple(uneven)), along, precision, schedule, more=True)
-        again = _figures(most, uneven, samples_of(most), moved) if most.steps >= known.steps else {}
+        again = _of_each_input(most, uneven, moved) if most.steps >= known.steps else {}
         whole |= {n: x for n, x in again.items() if whole[n].relative < x.relative and x.is_useful}
-    out = {t.name: Bound(whole[t.name].relative) for t in wanted if whole[t.name].is_useful}
+    useful = [t for t in wanted if whole[t.name].is_useful]
+    out = {t.name: Bound(whole[t.name].relative, rare_inputs=_rare(t, several)) for t in useful}
     rest = [t for t in wanted if t.name not in out]
     single = _single_steps(known, rest, samples, moved) if rest else {}
     for t in rest:
@@ -105,19 +113,47 @@ def _figures(
     return figures(known, wanted, runs, cache(lambda: _memory(known, samples[0])))
 
 
-def _is_uneven(known: Known, t: Tensor, samples: Sequence[Sample]) -> bool:
-    """Whether few of many sampled elements of ``t``, a part of all, have most of its norm.
+def _of_each_input(known: Known, wanted: Sequence[Tensor], moved: Mapping[str, float]) -> dict[str, Figure]:
+    """The largest figure of each of the outputs ``wanted`` on a single input: that with the largest values would have
+    most of the norm of all inputs."""
+    samples = samples_of(known)
+    runs = [r for x in samples for r in profiles(known, x, Case(known.few.spec, {}, known.few.rows, {}, moved))]
+    remembered = cache(lambda: _memory(known, samples[0]))
+    found = [figures(known, wanted, [one], remembered) for one in runs]
+    return {t.name: max((x[t.name] for x in found), key=lambda f: f.relative) for t in wanted}
 
-    Others of all elements may then have most of the norm, and other relative errors, as those of a state that has grown
-    the most: the figure is that of more elements too, if it is larger.
+
+def _is_uneven(known: Known, t: Tensor, samples: Sequence[Sample]) -> bool:
+    """Whether few of the sampled elements of ``t`` have most of its norm, on one input or on all of them.
+
+    Others of all elements, or those on another input, may then have most of the norm, and other relative errors, as
+    those of a state that has grown the most: the figure is that of more elements and inputs too, if it is larger.
     """
-    axis, free = known.along[t.name].axis, known.along[t.name].free
-    sizes = []
-    for values in (one[t.name] for x in samples for one in x.of_inputs(x.values)):
-        with np.errstate(all="ignore"):
-            sizes.append(np.abs(values) if axis is None else np.sqrt(np.sum(values * values, axis=axis)))
-    many = min(x.size for x in sizes) >= FEW and bool(free)
-    return many and min(map(even, sizes)) < _EVEN
+    axis = known.along[t.name].axis
+    each = _values(t, samples)
+    every = np.concatenate([np.ravel(x) for x in each])
+    if any(even(x) < max(_LEAST, x.size / _HEAVY) for x in (every, *(x for x in each if x.size >= FEW))):
+        return True
+    with np.errstate(all="ignore"):
+        sizes = [np.abs(x) if axis is None else np.sqrt(np.sum(x * x, axis=axis)) for x in each]
+    return min(x.size for x in sizes) >= FEW and min(map(even, sizes)) < _EVEN
+
+
+def _rare(t: Tensor, samples: Sequence[Sample]) -> float:
+    """The share of the inputs on which the few numbers that have the norm of ``t`` may all be close to 0, as the sum of
+    terms of both signs is."""
+    each = _values(t, samples)
+    few = volume(t.shape)
+    if few not in NUMBERS:
+        few = 1 if np.median([even(x) for x in each]) < _SINGLE else 0
+    largest = [x.flat[int(np.argmax(np.abs(x)))] for x in each if x.size]
+    return NUMBERS[few] if few and min(largest) < 0.0 < max(largest) else 0.0
+
+
+def _values(t: Tensor, samples: Sequence[Sample]) -> list[Array]:
+    """The values of ``t`` on each input of ``samples``, 0 where they are no numbers."""
+    each = [one[t.name] for x in samples for one in x.of_inputs(x.values)]
+    return [np.where(np.isfinite(x), x, 0.0) for x in each]
 
 
 def chunk_errors(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nautilus.check.bound.recurrences import recurrent
@@ -35,3 +36,27 @@ def test_states_of_which_few_grow_are_evaluated_at_more_positions(
     monkeypatch.setattr(recurrent, "Known", Seen)
     assert 0.0 < stated(load_text(STATES.format(size=size)))["x"].relative < 1e-3
     assert sizes == [64, 1024][: 1 + more]
+
+
+#: Paths of log-normal size, and a state whose terms have both signs.
+PATHS = """dim P = 7, T = 64
+input r: f32[P, T]
+output a: f32[P, T], y: f32
+recur c[p: P, t: T] = (c[p, t - 1] if t > 0 else 0) + r[p, t]
+recur s[t: T] = 0.9 * s[t - 1] + r[0, t] if t > 0 else r[0, 0]
+a[p, t] = exp(c[p, t])
+y = s[T - 1]
+"""
+
+
+def test_the_figure_of_few_large_paths_holds_on_other_inputs() -> None:
+    bounds = stated(load_text(PATHS))
+    r = np.random.default_rng(1).standard_normal((200, 7, 64)).astype(np.float32)
+    c, exact = np.zeros_like(r), np.cumsum(r.astype(float), axis=2)
+    for t in range(64):
+        c[..., t] = c[..., t - 1] + r[..., t] if t else r[..., 0]
+    error = np.linalg.norm((np.exp(c) - np.exp(exact)).reshape(200, -1), axis=1)
+    measured = error / np.linalg.norm(np.exp(exact).reshape(200, -1), axis=1)
+    assert measured.max() < bounds["a"].relative < 10 * measured.max()
+    assert bounds["a"].rare_inputs == 0.0
+    assert bounds["y"].rare_inputs == 1 / 8  # the number may be close to 0
