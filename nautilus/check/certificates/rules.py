@@ -14,7 +14,7 @@ numbers below 0, as a rewrite by a root needs.  Whether the program leaves its d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, permutations, product
 
@@ -29,7 +29,7 @@ from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Reduce, V
 # the rules whose sides reduce the same terms, at the same places, or at other ones too, and those that count them
 _OTHER_AXES = frozenset({"solve-equations", "flatten-positions", "choose-terms"})
 _OTHER_PLACES = frozenset({"split-residues", "separate-phases"})
-_SETS = {
+_SETS: Mapping[str, Callable[[Expr, Expr, Mapping[str, Expr], Sequence[Expr], int], Verdict]] = {
     **dict.fromkeys(_OTHER_AXES, same_terms),
     **dict.fromkeys(_OTHER_PLACES, same_results),
     "count-terms": counted_terms,

@@ -20,8 +20,7 @@ from math import prod
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, loads, walk
-from nautilus.core.index.linear_bounds import Ranges
-from nautilus.core.index.simplify import bounds, simplify
+from nautilus.core.index.simplify import Ranges, bounds, simplify
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -125,7 +124,7 @@ class _Exact:
     def _is_small(self, e: Expr) -> bool:
         names = free_vars(e)
         known = [self.ranges.get(v) for v in names]
-        return bool(names) and None not in known and prod(r[1] - r[0] + 1 for r in known if r is not None) <= MOST
+        return bool(names) and None not in known and prod([r[1] - r[0] + 1 for r in known if r is not None]) <= MOST
 
     def fraction(self, e: Expr) -> _Fraction | None:
         """``e`` as a fraction that every operation of it computes exactly; None where it is none."""
