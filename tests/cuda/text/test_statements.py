@@ -86,6 +86,6 @@ def test_a_long_line_is_broken_where_few_parentheses_are_open(quote: str) -> Non
     assert not re.search(r"f\(\d+,\s*\"?\n", broken)
 
 
-def test_comments_and_short_lines_stay() -> None:
-    for line in ("// " + "x, " * 100, "    int x = 0;", "#define " + "x, " * 100):
+def test_macros_and_short_lines_stay() -> None:
+    for line in ("// x", "    int x = 0;", "#define " + "x, " * 100):
         assert wrapped(line) == line
