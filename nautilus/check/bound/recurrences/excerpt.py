@@ -33,6 +33,7 @@ _ELEMENTS: Final = (64, 16, 4)  # elements of an output at each step: the first 
 _MORE: Final = (1024, 256)  # where few of them have most of the norm
 _MORE_WORK: Final = 1 << 23  # points of the steps of one evaluation then
 _MORE_INPUTS: Final = 32  # then, at most
+_ALL: Final = 1 << 22  # operations at points of the steps of all inputs then: they take a second
 _MORE_POINTS: Final = 512  # elements of an output on all inputs then, where it has fewer
 
 
@@ -49,7 +50,6 @@ class Known:
         most = _MORE_WORK if more else _WORK
         self.fixed, self.along, self.precision, self.schedule = fixed, along, precision, schedule
         self.terms, self.ranges = lengths(fixed), integer_ranges(fixed)
-        self.more = more
         self.total = max(a.total for a in along.values())
         for elements in _MORE if more else _ELEMENTS:
             self.chosen = {t.name: _positions(t, along[t.name], elements) for t in fixed.outputs}
@@ -70,8 +70,11 @@ class Known:
         if more:
             inputs = max(INPUTS, min(_MORE_INPUTS, _MORE_POINTS // max(1, least)))
         steps = min(self.total, max(_LEAST, min(_MOST, most // step)))
-        self.inputs, self.probes, self.steps = self._affordable(members, inputs, steps, more)
-        self.first = self._first(self.steps, more)
+        if more:
+            inputs = max(1, min(inputs, _ALL // max(1, steps * sum(n for _, n in map(_points, members)) // self.total)))
+        self.more = more and inputs > 1
+        self.inputs, self.probes, self.steps = self._affordable(members, inputs, steps, self.more)
+        self.first = self._first(self.steps, self.more)
 
     def _first(self, steps: int, more: bool) -> int:
         """Of ``steps``, those under all choices of errors.
@@ -103,7 +106,7 @@ class Known:
         while steps > 2 and cost(inputs, probes, steps) > _POINTS:
             steps -= 1
         self.joins = each * inputs <= _FEW_POINTS
-        self.several = max(inputs, min(INPUTS, _FEW_POINTS // each))  # of which the values take little time
+        self.several = max(inputs, min(INPUTS, _ALL // (each * max(1, steps))))  # of which the values take little time
         largest = max((most for most, _ in sizes), default=0) // self.total
         fits = cost(inputs, probes, steps) <= 2 * _POINTS and largest <= _MOST_POINTS
         return inputs, probes, steps if fits else 0
