@@ -33,7 +33,7 @@ _ELEMENTS: Final = (64, 16, 4)  # elements of an output at each step: the first 
 _MORE: Final = (1024, 256)  # where few of them have most of the norm
 _MORE_WORK: Final = 1 << 23  # points of the steps of one evaluation then
 _MORE_INPUTS: Final = 32  # then, at most
-_ALL: Final = 1 << 22  # operations at points of the steps of all inputs then: they take a second
+_ALL: Final = 1 << 20  # operations at points of the steps of all inputs then: they take seconds
 _MORE_POINTS: Final = 512  # elements of an output on all inputs then, where it has fewer
 
 
@@ -106,7 +106,8 @@ class Known:
         while steps > 2 and cost(inputs, probes, steps) > _POINTS:
             steps -= 1
         self.joins = each * inputs <= _FEW_POINTS
-        self.several = max(inputs, min(INPUTS, _ALL // (each * max(1, steps))))  # of which the values take little time
+        drawn = max(each * steps, sum(volume(t.shape) for t in self.few.spec.inputs), 1)
+        self.several = max(inputs, min(INPUTS, _ALL // drawn))  # of which the values take little time
         largest = max((most for most, _ in sizes), default=0) // self.total
         fits = cost(inputs, probes, steps) <= 2 * _POINTS and largest <= _MOST_POINTS
         return inputs, probes, steps if fits else 0

@@ -86,11 +86,12 @@ def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], sc
     samples = samples_of(known)
     moved = _combined(program, known, samples[0])
     whole = _figures(known, wanted, samples, moved)
-    several = samples if known.inputs > 1 else samples_of(known, known.several)
+    several = samples if known.several <= known.inputs else samples_of(known, known.several)
     uneven = [t for t in only.outputs if whole[t.name].is_useful and _is_uneven(known, t, several)]
     if uneven:
         most = Known(replace(only, outputs=tuple(uneven)), along, precision, schedule, more=True)
-        again = _of_each_input(most, uneven, moved) if most.steps >= known.steps else {}
+        is_more = most.more or work(most.few.spec) > work(known.few.spec)
+        again = _of_each_input(most, uneven, moved) if is_more and most.steps >= known.steps else {}
         whole |= {n: x for n, x in again.items() if whole[n].relative < x.relative and x.is_useful}
     useful = [t for t in wanted if whole[t.name].is_useful]
     out = {t.name: Bound(whole[t.name].relative, rare_inputs=_rare(t, several)) for t in useful}
@@ -132,7 +133,8 @@ def _is_uneven(known: Known, t: Tensor, samples: Sequence[Sample]) -> bool:
     axis = known.along[t.name].axis
     each = _values(t, samples)
     every = np.concatenate([np.ravel(x) for x in each])
-    if any(even(x) < max(_LEAST, x.size / _HEAVY) for x in (every, *(x for x in each if x.size >= FEW))):
+    known_well = [every, *(x for x in each if x.size >= FEW)] if len(each) > 1 else []  # one input takes long already
+    if any(even(x) < max(_LEAST, x.size / _HEAVY) for x in known_well):
         return True
     with np.errstate(all="ignore"):
         sizes = [np.abs(x) if axis is None else np.sqrt(np.sum(x * x, axis=axis)) for x in each]
