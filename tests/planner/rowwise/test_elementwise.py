@@ -178,6 +178,12 @@ def test_a_thread_has_the_colours_of_a_pixel_where_they_share_much(value: str, t
     assert plan.axis("c").tile == tile
 
 
+def test_colours_of_8_bits_are_those_of_64_pixels_in_a_warp() -> None:
+    text = COLOURS.replace("Y: f32", "Y: u8").replace("Y[y, x, c] = ", "Y[y, x, c] = u8(") + ")"
+    (plan,) = plans(text.format(h=3000, w=4000, value="X[y, x] * 2.0"))
+    assert (plan.axis("x").tile, plan.axis("c").tile) == (256, 3)
+
+
 def test_results_of_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nautilus.planner.rowwise.shared_operands.LARGE", 0)
     monkeypatch.setattr("nautilus.planner.kernel.FULL", 1)
