@@ -1,12 +1,13 @@
 """Large operands, and values that take long to compute, that many results share.
 
 An elementwise kernel with a large operand that lacks an axis of the result (the weights of a norm over images, a
-position embedding) computes :data:`RESULTS` results along that axis for each element of the operand that it loads.
-So it does, for :data:`COMPUTED` results, with values of :data:`COSTLY` operations that lack an axis, such as the sine
-and the cosine of an angle that all heads have.  Where such values lack an axis of :data:`COLOURS` elements, such as the
+position embedding) computes :data:`RESULTS` results along that axis for each element of the operand that it loads.  So
+it does, for :data:`COMPUTED` results, with values of :data:`COSTLY` operations that lack an axis, such as the sine and
+the cosine of an angle that all heads have.  Where such values lack an axis of :data:`COLOURS` elements, such as the
 colours of a pixel, a thread has them all: lanes along a power of two would each compute what the colours share.  So it
-does with colours of 8 bits that a large operand lacks.  Where the values take :data:`COSTLIER` operations, the operands may be small, and a thread has the results along all such
-axes, as the elements of the factor of each of many matrices of 3 x 3.
+does with colours of 8 bits that a large operand lacks.  Where the values take :data:`COSTLIER` operations, the operands
+may be small, and a thread has the results along all such axes, as the elements of the factor of each of many matrices
+of 3 x 3.
 
 Where neighbouring results read one element that has more bytes than they have, as the eight codes of a word
 ``Q[k // 8, n]`` do, a thread has these results: it loads the word once, and has one scale for all of them.
