@@ -340,7 +340,7 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
     g.roles |= {x: AxisPlan(x, GRID, chunk) for x, chunk in chunks.items()}
     whole = _whole_axes(g, grid)
     order = sorted(whole, key=lambda x: (x == fast, last.index(x) if x in last else -1), reverse=True)
-    budget = BLOCK if g.loop is None else BLOCK // COLUMN_ROWS if fast in grid else 1
+    budget = rows.block(g.defs, BLOCK) if g.loop is None else BLOCK // COLUMN_ROWS if fast in grid else 1
     if len({a.name for d in g.defs for a in d.red} - set(grid)) > 1 and g.loop is not None and fast in grid:
         budget = BLOCK // COLUMN_ROWS * g.volume()  # the tile has rows of columns already
     if fast in whole and COLUMN_ROWS < _scanned(g) <= columns.LONGEST_COLUMN:
@@ -478,7 +478,7 @@ def _mapping(g: Draft, grid: list[str]) -> WarpPlan:
     shares = _shared_along(g, grid)
     large = BLOCK if elementwise.read_along(g.defs, {x: g.extent(x) for x in _whole_axes(g, grid)}) else MANY_ELEMENTS
     each = shares.warp if shares else 1024 if g.volume() > BLOCK else 512 if g.volume() >= large else 256
-    each = 1024 if any(d.is_reduction for d in g.defs) else each
+    each = rows.block(g.defs, BLOCK) // 4 if any(d.is_reduction for d in g.defs) else each
     if not (long := g.loop is None and g.volume() > rows.MAX_ROW) and rows.streams_bytes(g.defs):
         each = rows.WARP_OF_BYTES
     warps = rows.warps(g.volume()) if long else max(1, min(16, floor_pow2(max(1, g.volume() // each))))

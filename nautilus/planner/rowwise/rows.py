@@ -1,4 +1,4 @@
-"""Long rows that more than one pass reads.
+"""Rows of a reduction: long ones that more than one pass reads, and those that are read at positions in memory.
 
 A softmax or a norm reads its row again after a reduction over it.  A second read from memory costs as much as the
 first, so there are two rules for rows of more than :data:`MAX_ROW` elements:
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from nautilus.core.expr.nodes import free_vars
+from nautilus.core.expr.nodes import Load, free_vars, loads
 from nautilus.core.index.sizes import nominal
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.core.types import DType
@@ -38,6 +38,20 @@ WARP_OF_BYTES = 4096  # elements of 8 bits that a warp reads for one sum: 1024 t
 FEW_SUMS = 2  # reductions along a row: a softmax has a maximum and a sum
 MANY_ROWS = 512  # rows whose small blocks fill the GPU
 WASTE = 8  # at most 1 / WASTE of a tile is unused
+GATHERED = 1024  # elements of a block whose rows are read at positions in memory
+
+
+def block(defs: Sequence[Def], most: int) -> int:
+    """The elements of a block, ``most`` at most."""
+    return min(most, GATHERED) if any(_is_gathered(ld, d) for d in defs for ld in d.reads()) else most
+
+
+def _is_gathered(ld: Load, d: Def) -> bool:
+    """Whether ``ld`` reads the row of a result of ``d`` at positions in memory, one for each element of a reduction."""
+    over, results = {a.name for a in d.red}, {a.name for a in d.par}
+    before = {x for e in ld.index[:-1] for x in free_vars(e)}
+    here = bool(ld.index) and any(loads(ld.index[-1])) and bool(free_vars(ld.index[-1]) & over)
+    return here and bool(before & results) and not before & over
 
 
 def fits(defs: Sequence[Def], row: Mapping[str, int]) -> bool:

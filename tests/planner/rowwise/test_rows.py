@@ -109,3 +109,18 @@ def test_rows_of_bytes_have_few_warps(types: tuple[str, str], warps: tuple[int, 
     assert made is not None
     (plan,) = made.kernels
     assert isinstance(plan.mapping, WarpPlan) and plan.mapping.warps == warps
+
+
+def test_rows_that_are_read_at_positions_in_memory_are_few_in_a_block() -> None:
+    text = """
+        dim N = 65536, F = 64, T = 100
+        input X: f32[N, F], feature: i32[T], limit: f32[T]
+        output Y: f32[N]
+        assume 0 <= feature[t] < F
+        Y[n] = sum[t](1.0 if X[n, feature[t]] > limit[t] else 0.0)
+    """
+    made = travel(text, "sm_90a", until="scalar").result.context.schedule
+    assert made is not None
+    (plan,) = made.kernels
+    assert roles(plan) == {"n": ("grid", 8), "t": ("tile", 128)}
+    assert isinstance(plan.mapping, WarpPlan) and plan.mapping.warps == (4, 1)
