@@ -59,6 +59,7 @@ from nautilus.scalar.passes.results.sink_gathers import SinkGathers
 from nautilus.scalar.passes.results.store_partial_sums import StorePartialSums
 from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
 from nautilus.scalar.passes.roundings.defer_roundings import DeferRoundings
+from nautilus.scalar.passes.roundings.divide_floors import DivideFloors
 from nautilus.scalar.passes.roundings.round_temps import RoundTemps
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.windows.count_terms import CountTerms
@@ -76,7 +77,7 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
         *(ScanPositions(), RecurScans(spec=spec), RunningMoments()),
-        *(RoundTemps(), Simplify(), Inline(schedule), Simplify()),
+        *(RoundTemps(), Simplify(), Inline(schedule), DivideFloors(), Simplify()),
         SolveEquations(),
         *(RestrictResults(), ChooseTerms(spec), ExpandGathers(spec), CountBits(), UnrollReductions()),
         *(CountTerms(), MultiplyConditions()),
