@@ -198,7 +198,10 @@ class Reference:
 
     @property
     def truth(self) -> dict[str, Array]:
-        """What errors of floats are measured from: a result close to a tie may be rounded either way; integers."""
+        """The Spec in float64, from which errors are measured; integers in the types of the outputs.
+
+        It is not rounded, because a result close to a tie may be rounded either way.
+        """
         return {n: t.truth if t.rounded.dtype.kind == "f" else t.rounded for n, t in self.quick.items()}
 
     @property

@@ -61,7 +61,7 @@ def issue_slots(op: str, source: DType, result: DType) -> float:
 #: unit for multiply-adds multiplies, and adds half of the sums; one instruction has three operands; and instructions
 #: have conditions of their own.
 _SHARES: Mapping[str, float] = {
-    **dict.fromkeys(("mul", "fma", "count_ones", "and", "or", "not", "implied"), 0.0),
+    **dict.fromkeys(("mul", "fma", "ctpop", "and", "or", "not", "implied"), 0.0),
     **dict.fromkeys(("add", "sub", "neg", "bit_not", "shift_left", "floordiv", "mod"), 0.5),
     **dict.fromkeys(("bit_and", "bit_or", "bit_xor", "min", "max", "select"), 0.75),
 }

@@ -102,7 +102,7 @@ HELPERS: Mapping[str, Helper] = {
         "{ if (n < 0) return a == 1 ? 1 : a == -1 ? (n & 1 ? -1 : 1) : 0; "
         "u64 y = 1, x = a; for (; n > 0; n >>= 1, x *= x) if (n & 1) y *= x; return (T)y; }"
     ),
-    "count_ones": Helper("template <class T> __device__ __forceinline__ T count_ones(T a) { return __popc((u32)a); }"),
+    "ctpop": Helper("template <class T> __device__ __forceinline__ T ctpop(T a) { return __popc((u32)a); }"),
     "binade": Helper(BINADE),
     "div_by": Helper(DIV_BY),
     "atan2_approx": Helper(ATAN2, ("rcp_approx",)),

@@ -478,7 +478,7 @@ def _mapping(g: Draft, grid: list[str]) -> WarpPlan:
     shares = _shared_along(g, grid)
     large = BLOCK if elementwise.read_along(g.defs, {x: g.extent(x) for x in _whole_axes(g, grid)}) else MANY_ELEMENTS
     each = shares.warp if shares else 1024 if g.volume() > BLOCK else 512 if g.volume() >= large else 256
-    each = rows.block(g.defs, BLOCK) // 4 if any(d.is_reduction for d in g.defs) else each
+    each = rows.block(g.defs, BLOCK) // 4 if any(d.is_reduction for d in g.defs) else each  # of four warps
     if not (long := g.loop is None and g.volume() > rows.MAX_ROW) and rows.streams_bytes(g.defs):
         each = rows.WARP_OF_BYTES
     warps = rows.warps(g.volume()) if long else max(1, min(16, floor_pow2(max(1, g.volume() // each))))

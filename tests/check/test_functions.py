@@ -58,7 +58,7 @@ def ours(name: str, bits: int, a: int, b: int = 0) -> int:
     value = {
         "bit_and": a & b, "bit_or": a | b, "bit_xor": a ^ b, "bit_not": -1 - a,
         "shift_left": a * 2**b if inside else 0, "shift_right": a // 2**b if inside else -int(a < 0),
-        "count_ones": f"{a % 2**32:b}".count("1"),
+        "ctpop": f"{a % 2**32:b}".count("1"),
     }[name]  # fmt: skip
     return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 

@@ -347,8 +347,8 @@ class Rounding(Evaluator):
         decided = any(map(self.computed, [e] if steps.whole else e.args)) or is_inexact_number(e.args[-1], e.dtype)
         if not decided or is_whole(e.args[0], self.how.ties.whole):
             return value.array
-        sides = (np.abs(line_up(self.value(a), value.names)) for a in e.args)
-        x, by = (np.ones(()), np.ones(())) if steps.whole else sides
+        sides = [] if steps.whole else [np.abs(line_up(self.value(a), value.names)) for a in e.args]
+        x, by = sides or [np.ones(()), np.ones(())]
         if not steps.whole and (self.probe.coherent or self.probe.reals):
             end = 0.0 if self.probe.opposed or self.probe.size < 0.0 else by
             return anywhere(value.array, by, x * self.unit(e.dtype), end)

@@ -19,10 +19,9 @@ from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, 
 from nautilus.core.records import dataclass
 from nautilus.core.text.expressions import format_expr
 
-#: the rules of which both sides stand in the modules of the step
-_MOVED = frozenset(
-    {"split-residues", "separate-phases", "flatten-positions", "count-terms", "choose-terms", "divide-floors"}
-)
+#: the rules of which both sides stand in the modules of the step, and those of which what is rewritten does
+_MOVED = frozenset({"split-residues", "separate-phases", "flatten-positions", "divide-floors"})
+_BEGUN = frozenset({"count-terms", "choose-terms"})
 
 
 def misplaced(
@@ -39,7 +38,7 @@ def misplaced(
         return f"the modules have no {c.subject}"
     if c.rule in ("rolling-update", "split-k-update", "distribute"):
         return unproved(c, after)
-    if c.rule in _MOVED:
+    if c.rule in _MOVED | _BEGUN:
         return _moved(c, old, new, earlier)
     if c.rule not in ("narrow", "factor", "defer-roundings"):
         return ""
@@ -59,8 +58,9 @@ def _moved(c: Certificate, old: Parts, new: Parts, earlier: Sequence[Certificate
     A number of points stands in the readers of the sum, at their place; a chosen term may be in several definitions.
     """
     starts = old.expressions.union(*(walk(o.after) for o in earlier))
-    ends = new.expressions if c.rule not in ("count-terms", "choose-terms") else frozenset(_elements(c.after))
-    parts = [(part, starts) for part in _elements(c.before)] + [(part, ends) for part in _elements(c.after)]
+    parts = [(part, starts) for part in _elements(c.before)]
+    if c.rule in _MOVED:
+        parts += [(part, new.expressions) for part in _elements(c.after)]
     missing = next((part for part, where in parts if part not in where), None)
     return "" if missing is None else f"no statement contains {format_expr(missing)}"
 

@@ -98,8 +98,8 @@ def _shift_right(a: Array, n: Array) -> Array:
     return np.where(inside, np.floor_divide(a, 2 ** np.where(inside, n, 0)), np.where(a < 0, -1, 0))
 
 
-def _count_ones(a: Array) -> Array:
-    """How often a number is odd while its last 32 bits are halved."""
+def _ctpop(a: Array) -> Array:
+    """How often a number is odd while its low 32 bits are halved."""
     word = np.mod(a, 1 << 32)
     return sum((np.mod(np.floor_divide(word, 1 << k), 2) for k in range(32)), np.zeros_like(word))
 
@@ -111,7 +111,7 @@ _INTEGER: Mapping[str, Callable[..., Any]] = {
     "pow": _pow, "min": np.minimum, "max": np.maximum, "floor": lambda a: a, "ceil": lambda a: a, "round": lambda a: a,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
     "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor, "bit_not": lambda a: -1 - a,
-    "shift_left": _shift_left, "shift_right": _shift_right, "count_ones": _count_ones,
+    "shift_left": _shift_left, "shift_right": _shift_right, "ctpop": _ctpop,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
     "implied": lambda a, b, c: a,
 }  # fmt: skip

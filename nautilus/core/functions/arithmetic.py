@@ -56,7 +56,7 @@ def _shift_right(a: int, n: int) -> int:
 
 
 @_whole
-def _count_ones(a: int) -> int:
+def _ctpop(a: int) -> int:
     return (a & 0xFFFFFFFF).bit_count()
 
 
@@ -181,8 +181,8 @@ _BITS = (
     _BITWISE("shift_right", 2, "x // 2 ** y; 0 or -1, by the sign of x, where y is negative or no less than the bits",
              "arrays.shift_right", _shift_right, Call("", "", "shift_right"), "({0} >> {1})",
              interval=iv.shift_right, symbol=">>"),
-    _BITWISE("count_ones", 1, "how many of the last 32 bits are set; the compiler makes it", "arrays.count_ones",
-             _count_ones, Call("", "", "count_ones"), "", interval=iv.within(0.0, 32.0), special=1.0),
+    _BITWISE("ctpop", 1, "how many of the low 32 bits are set; the compiler makes it", "arrays.ctpop",
+             _ctpop, Call("", "", "ctpop"), "", interval=iv.within(0.0, 32.0), special=1.0),
 )  # fmt: skip
 
 _CONDITIONS = (

@@ -65,8 +65,8 @@ def shift_right(a: Array, n: Array) -> Array:
     return np.asarray(np.right_shift(a, np.where((n >= 0) & (n < 64), n, 63)))
 
 
-def count_ones(a: Array) -> Array:
-    """How many of the last 32 bits of ``a`` are set."""
+def ctpop(a: Array) -> Array:
+    """How many of the low 32 bits of ``a`` are set."""
     word = np.asarray(a).astype(np.int64) & 0xFFFFFFFF
     word = word - (word >> 1 & 0x55555555)  # the numbers of pairs, of nibbles, of bytes (Hacker's Delight, 5-1)
     word = (word & 0x33333333) + (word >> 2 & 0x33333333)

@@ -308,8 +308,8 @@ def _steps(
             target, stuck = next((t, r) for n in members if n not in order for t, r in now[n].items() if t not in order)
             step = stuck.reader.axes[places[stuck.reader.name]].name
             message = f"'{stuck.reader.name}' is defined from its own value at the same '{step}'"
-            hint = f"every read of an earlier value goes back along '{step}'; what "
-            hint += "runs along another index is a recurrence of its own"
+            back = f"every read of an earlier value goes back along '{step}'"
+            hint = f"{back}; what runs along another index is a recurrence of its own"
             sym.error("N0207", message, stuck.load.span, hint if target == stuck.reader.name else None)
             return []
         order += free

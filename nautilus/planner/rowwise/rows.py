@@ -43,7 +43,8 @@ GATHERED = 1024  # elements of a block whose rows are read at positions in memor
 
 def block(defs: Sequence[Def], most: int) -> int:
     """The elements of a block, ``most`` at most."""
-    return min(most, GATHERED) if any(_is_gathered(ld, d) for d in defs for ld in d.reads()) else most
+    sums = [d for d in defs if d.red]
+    return min(most, GATHERED) if any(_is_gathered(ld, d) for d in sums for ld in d.reads()) else most
 
 
 def _is_gathered(ld: Load, d: Def) -> bool:

@@ -66,36 +66,37 @@ class Known:
             if step * self.total <= most:
                 break
         least = min(volume(t.shape) for t in self.few.spec.outputs)
-        inputs = INPUTS if least < FEW else 1
-        if more:
-            inputs = max(INPUTS, min(_MORE_INPUTS, _MORE_POINTS // max(1, least)))
         steps = min(self.total, max(_LEAST, min(_MOST, most // step)))
+        sizes = [_points(d) for d in members]
         if more:
-            inputs = max(1, min(inputs, _ALL // max(1, steps * sum(n for _, n in map(_points, members)) // self.total)))
+            every = steps * sum(total for _, total in sizes) // self.total
+            inputs = max(INPUTS, min(_MORE_INPUTS, _MORE_POINTS // max(1, least)))
+            inputs = max(1, min(inputs, _ALL // max(1, every)))
+        else:
+            inputs = INPUTS if least < FEW else 1
         self.more = more and inputs > 1
-        self.inputs, self.probes, self.steps = self._affordable(members, inputs, steps, self.more)
-        self.first = self._first(self.steps, self.more)
+        self.ends = any(a.axis is None for a in along.values())  # an output is the last state alone
+        self.inputs, self.probes, self.steps = self._affordable(sizes, inputs, steps)
+        self.first = self._first(self.steps)
 
-    def _first(self, steps: int, more: bool) -> int:
-        """Of ``steps``, those under all choices of errors.
+    def _first(self, steps: int) -> int:
+        """Of ``steps``, those under all choices of errors; with ``more``, all of them.
 
-        The growth from these to all steps is that under one choice, which a single path of an input may have by chance.
+        One choice shows the growth from these steps to all: on a single input that may be the growth of a path by
+        chance.  The growth of a last state is that between both numbers of steps.
         """
-        ends = any(a.axis is None for a in self.along.values())  # the growth of a last state is that between both
-        return steps if more and not (ends and steps < self.total) else min(steps, FIRST)
+        return steps if self.more and not (self.ends and steps < self.total) else min(steps, FIRST)
 
-    def _affordable(self, members: Sequence[Definition], inputs: int, steps: int, more: bool) -> tuple[int, int, int]:
+    def _affordable(self, sizes: Sequence[tuple[int, int]], inputs: int, steps: int) -> tuple[int, int, int]:
         """How many inputs, choices of errors and steps are evaluated, at most ``inputs`` and ``steps``.
 
-        No steps: the recurrence is not evaluated.
+        ``sizes``: those of the members (:func:`_points`).  No steps: the recurrence is not evaluated.
         """
-        sizes = [_points(d) for d in members]
         each = max(1, sum(total for _, total in sizes) // self.total)
-        short = any(a.axis is None for a in self.along.values())
 
         def cost(inputs: int, probes: int, steps: int) -> int:
-            first = self._first(steps, more)
-            again = 2 * first if short and first < steps else 0
+            first = self._first(steps)
+            again = 2 * first if self.ends and first < steps else 0
             return each * inputs * (2 * steps + (probes - 1) * first + again)
 
         probes = len(PROBES)

@@ -157,8 +157,8 @@ def profiles(known: Known, sample: Sample, case: Case) -> list[dict[str, tuple[P
         out: dict[str, tuple[Profile, Profile]] = {}
         for t in outputs:
             along = known.along[t.name]
-            counts = None
-            if not known.more or known.inputs < INPUTS:  # several inputs have several dominant slices
+            counts = None  # several inputs have several dominant slices
+            if not known.more or known.inputs < INPUTS:
                 counts = _counted(probed[0][t.name], begun[t.name], t.dtype, along, first)
             early = _profile([m[t.name] for m in probed], begun[t.name], t.dtype, along, first, counts)
             whole = _profile([m[t.name] for m in over], exact[t.name], t.dtype, along, known.steps, counts)

@@ -133,8 +133,8 @@ def _is_uneven(known: Known, t: Tensor, samples: Sequence[Sample]) -> bool:
     axis = known.along[t.name].axis
     each = _values(t, samples)
     every = np.concatenate([np.ravel(x) for x in each])
-    known_well = [every, *(x for x in each if x.size >= FEW)] if len(each) > 1 else []  # one input takes long already
-    if any(even(x) < max(_LEAST, x.size / _HEAVY) for x in known_well):
+    judged = [every, *(x for x in each if x.size >= FEW)] if len(each) > 1 else []  # one: others take too long
+    if any(even(x) < max(_LEAST, x.size / _HEAVY) for x in judged):
         return True
     with np.errstate(all="ignore"):
         sizes = [np.abs(x) if axis is None else np.sqrt(np.sum(x * x, axis=axis)) for x in each]

@@ -80,9 +80,8 @@ def same_terms(
     if not values.keys() <= {*names} or any(not free_vars(e) <= known for e in at.values()):
         return Verdict("refuted", detail="the values are not those of the axes")
     body = substitute(old.body, at)
-    terms = (
-        Verdict("proved") if body == new.body else decide(body, new.body, (*given, *new.conditions), "everything", seed)
-    )
+    known_here = (*given, *new.conditions)
+    terms = Verdict("proved") if body == new.body else decide(body, new.body, known_here, "everything", seed)
     pairs = _one_to_one(old, new, at, given) if terms.ok else terms
     return terms if pairs.status == "proved" and terms.status != "proved" else pairs
 
@@ -138,16 +137,14 @@ def _terms(e: Expr, old: Reduce) -> _Terms | None:
 
 def _conditions(e: Expr | None) -> tuple[Expr, ...]:
     """The parts of a condition that must all hold; one may be asked only where another one holds."""
-    found = conjuncts(e)
-    return tuple(
-        x
-        for c in found
-        for x in (
-            (*_conditions(c.args[0]), *_conditions(c.args[1]))
-            if isinstance(c, Op) and c.op == "select" and c.args[2] == Const(False, DType.BOOL)
-            else (c,)
-        )
-    )
+    found: list[Expr] = []
+    for c in conjuncts(e):
+        match c:
+            case Op(op="select", args=(first, second, Const(value=False))):
+                found += (*_conditions(first), *_conditions(second))
+            case _:
+                found.append(c)
+    return tuple(found)
 
 
 def _one_to_one(old: _Terms, new: _Terms, at: Mapping[str, Expr], given: Sequence[Expr]) -> Verdict:
@@ -200,9 +197,9 @@ def _number(e: Expr, numbers: Sequence[Axis]) -> Expr:
 
     Where the values are those of an axis, numbers are within its extent, so that the conversion does not change them.
     """
-    converts = isinstance(e, Op) and e.op == "cast" and e.dtype is DType.I32 and isinstance(e.args[0], Var)
-    if converts and isinstance(e, Op) and any(Var(a.name, e.args[0].dtype) == e.args[0] for a in numbers):
-        return e.args[0]
+    match e:
+        case Op(op="cast", args=(Var(name=name) as number,)) if e.dtype is DType.I32:
+            return number if any(a.name == name for a in numbers) else e
     return e
 
 

@@ -39,7 +39,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
-_WHOLE = (Prefix(0, reverse=False), Prefix(0, reverse=True))
+_WHOLE = (Prefix(0, reverse=False), Prefix(0, reverse=True))  # up to a position, and from it to the end
 _LATER = {"max": "ge", "min": "le"}  # what an element is that changes the extreme after it
 _STAYS = {"max": "le", "min": "ge"}  # what an element is that does not change the extreme before it
 

@@ -8,8 +8,8 @@ The positions that a resized image is read at are written with fractions, which 
 Every number of such an expression is an integer over a power of two.  f32 holds it where the integer is at most 2^24,
 which the ranges of the loops say; so no operation rounds, and the division has the same result.  A conversion to an
 integer rounds towards zero, which is a floor where the number is not negative, and 0 where it is above -1.  A result
-that may be -0 stays as it is.  The variables have few values together, so that the checker can compute both sides at
-all of them.
+that may be -0 stays as it is.  The variables have at most 2^20 values together, so that the checker can compute both
+sides at all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.build import calc, integer, within
+from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, loads, walk
 from nautilus.core.index.simplify import Ranges, bounds, simplify
 from nautilus.core.passes import CertifyingPass
@@ -59,9 +59,7 @@ class DivideFloors(CertifyingPass[Program]):
 def _certificate(subject: str, old: Expr, new: Expr, ranges: Ranges) -> Certificate:
     """``old`` is ``new`` at all values of their variables."""
     names = sorted(free_vars(old))
-    given = tuple(
-        c for v in names for c in (calc("ge", Var(v), ranges[v][0]), within(Var(v), ranges[v][1] + 1)[1])
-    )  # fmt: skip
+    given = tuple(c for v in names for c in (calc("ge", Var(v), ranges[v][0]), calc("lt", Var(v), ranges[v][1] + 1)))
     proof = "every number is an integer of at most 2^24 over a power of two"
     return Certificate(DivideFloors.name, subject, old, new, (), given, (), proof, old.span)
 

@@ -148,7 +148,7 @@ class Masks(Ranks):
             alike = calc("bit_and", alike, _first(calc("sub", number, calc("mul", word, WORD))))
         if number % self.length:
             inside = calc("lt", word, -(-number // WORD))
-        self.count = self.named("count", (self.chunks, self.elements), calc("count_ones", alike), u, inside)
+        self.count = self.named("count", (self.chunks, self.elements), calc("ctpop", alike), u, inside)
 
     @property
     def bits(self) -> int:
@@ -169,7 +169,7 @@ class Masks(Ranks):
         u = Axis(self._axis("u"), self.length // WORD)
         word = calc("add", calc("mul", calc("floordiv", r, self.length), u.extent), Var(u.name))
         earlier = _first(calc("sub", calc("mod", r, self.length), calc("mul", Var(u.name), WORD)))
-        value = calc("count_ones", calc("bit_and", self._alike(word, self.key(r)), earlier))
+        value = calc("ctpop", calc("bit_and", self._alike(word, self.key(r)), earlier))
         inside = calc("lt", word, -(-number // WORD)) if number % self.length else None
         return self.named("before", (self.rows,), value, u, inside)
 

@@ -1,6 +1,6 @@
 """The elements of small states of a recurrence, each of which is a number of one thread.
 
-A filter of Kalman, a Riccati equation and a system of three differential equations multiply small matrices in each
+A Kalman filter, a Riccati equation and a system of three differential equations multiply small matrices in each
 step.  Elements of such a state that threads share would be exchanged in memory, once for each product::
 
     s[b, t, i] sum= F[i, j] * x[b, t - 1, j];  x[b, t, i] = s[b, t, i] + u[b, t]         i, j in 0 .. 1

@@ -10,7 +10,7 @@ import pytest
 
 from nautilus.check.certificates.places import misplaced
 from nautilus.check.certificates.rules import check
-from nautilus.check.validate.sets.same_terms import same_results
+from nautilus.check.validate.sets.same_terms import same_results, same_terms
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, rewrite
@@ -219,6 +219,20 @@ def test_an_index_of_64_bits_is_one_of_32() -> None:
     assert isinstance(good.after, Op) and isinstance(index, Op) and index.op == "cast"
     found = check(replace(good, after=rewrite(good.after, lambda n: index if n == index.args[0] else None)))
     assert found.status == "not decided"
+
+
+def test_an_element_that_is_read_at_another_place_is_another_number() -> None:
+    """Terms at ``(i, at[i])`` are not those at ``(1 - i, at[i])``, unless both elements of ``at`` are equal."""
+    i, j = Axis("i", 2), Axis("j", 7)
+    at = Load("at", (Var("i"),), DType.I32)
+    there: dict[str, Expr] = {"i": calc("sub", 1, Var("i")), "j": at}
+    before = Reduce("sum", (i, j), calc("eq", at, Var("j")), Load("A", (Var("i"), Var("j")), DType.F32), DType.F32)
+    after = Reduce("sum", (i,), calc("and", *_index(at, 7)), Load("A", (there["i"], at), DType.F32), DType.F32)
+    assert not same_terms(before, after, there).ok
+
+
+def _index(e: Expr, extent: int) -> list[Expr]:
+    return [calc("ge", e, 0), calc("lt", e, extent)]
 
 
 def _count(name: str, low: int, high: int) -> list[Expr]:
